@@ -1,0 +1,243 @@
+"""Every setting of a run, once: command line, TOML files and help text come from here."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+import tyro
+
+PROJECT = Path(__file__).resolve().parent
+DEFAULT_FILE = PROJECT / "configs" / "default.toml"
+
+
+class SettingsError(ValueError):
+    """A setting cannot work here. The message says what to do; every rank raises it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings of one run. --config FILE reads them from a TOML file; the command line wins."""
+
+    # The run
+    name: str = "default"
+    """Name of the run; its files are in runs/NAME."""
+    resume: str = "auto"
+    """auto: go on from the run's newest checkpoint; never: start again; or a checkpoint file."""
+    seed: int = 0
+    """Seed of weights, splits, order, dropout and augmentation."""
+    deterministic: bool = False
+    """Use deterministic kernels only: slower on a GPU, and the same result to the bit."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA with NCCL where a GPU is visible, else the CPU with gloo."""
+
+    # Batches
+    epochs: int = 30
+    """Passes over the training set."""
+    batch_size: int = 32
+    """Samples on EACH process in one forward pass."""
+    accumulate: int = 1
+    """Forward passes for one optimizer step."""
+    global_batch_size: int | None = None
+    """Samples of one optimizer step on all processes together. When given, `accumulate` follows
+    from it and batch_size is the most that fits: the number of processes then changes nothing."""
+    num_workers: int = 0
+    """DataLoader workers on each process; 0 is fastest for data that is in memory."""
+
+    # The optimizer
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """AdamW, or SGD with momentum."""
+    lr: float = 3e-3
+    """Peak learning rate."""
+    scale_lr: Literal["none", "linear", "sqrt"] = "none"
+    """Multiply lr by (global batch / batch_size), or by its square root."""
+    schedule: Literal["constant", "cosine", "linear", "one-cycle"] = "constant"
+    """How the learning rate goes on after the warm-up; all but constant end at zero."""
+    warmup_steps: int = 0
+    """Optimizer steps in which the learning rate rises from zero."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    weight_decay: float = 0.01
+    """Weight decay."""
+    clip_grad_norm: float | None = None
+    """Scale gradients down to this norm."""
+    max_skipped_steps: int = 20
+    """Steps with a gradient that is not finite are skipped; so many in a row end the run."""
+
+    # How it is computed
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Precision of the forward pass (autocast); the weights stay in fp32."""
+    ema_decay: float | None = None
+    """Keep an exponential moving average of the weights; it is what is evaluated then."""
+    compile: bool = False
+    """Compile the model with torch.compile."""
+    activation_checkpointing: bool = False
+    """Compute activations again in the backward pass to save memory, where model.py offers it."""
+    sync_bn: bool = False
+    """BatchNorm over all processes (CUDA only)."""
+    find_unused_parameters: bool = False
+    """DDP: some parameters get no gradient in some steps."""
+    static_graph: bool = False
+    """DDP: every step uses the same parameters in the same way."""
+    bf16_gradients: bool = False
+    """DDP: exchange the gradients in bf16 (CUDA only)."""
+
+    # Validation, logging
+    best_metric: str = "loss"
+    """The validation metric that chooses best.pt."""
+    best_mode: Literal["min", "max"] = "min"
+    """Whether a smaller or a larger best_metric is better."""
+    patience: int | None = None
+    """Stop after so many epochs in which best_metric did not get better."""
+    log_every: int = 10
+    """Optimizer steps between two log lines; only these steps wait for the device."""
+    tracker: Literal["tensorboard", "wandb", "mlflow", "none"] = "tensorboard"
+    """Where curves go besides runs/NAME/metrics.jsonl."""
+
+    # Checkpoints and faults
+    save_every_steps: int | None = None
+    """Save a checkpoint every so many optimizer steps, besides the one of each epoch."""
+    save_every_minutes: float | None = None
+    """Save a checkpoint every so many minutes, besides the one of each epoch."""
+    keep_checkpoints: int = 3
+    """Checkpoints that are kept, besides the best."""
+    on_save_error: Literal["stop", "continue"] = "stop"
+    """What to do when a checkpoint cannot be written (disk full)."""
+    step_timeout: float = 600.0
+    """Seconds without a step after which a process prints where it hangs and ends the run."""
+    collective_timeout: float = 600.0
+    """Seconds after which a process that waits for the others in a collective gives up."""
+
+    # For debugging
+    limit_steps: int | None = None
+    """Stop after so many optimizer steps."""
+    overfit_batches: int | None = None
+    """Train on the first so many batches only, again and again."""
+    eval_only: bool = False
+    """Evaluate the newest checkpoint and stop."""
+    profile: bool = False
+    """Write a trace of a few steps to runs/NAME/trace-rank*.json (open it in ui.perfetto.dev)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, naming the value and the bound."""
+        for name, lowest in LOWEST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= lowest:
+                raise ValueError(f"{name} must be at least {lowest}, got {value}")
+        for name in ("lr", "clip_grad_norm", "save_every_minutes", "step_timeout"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} must be a positive number, got {value}")
+        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
+            raise ValueError(f"ema_decay must be between 0 and 1, got {self.ema_decay}")
+        if self.global_batch_size is not None and self.accumulate != 1:
+            raise ValueError("give global_batch_size or accumulate: one follows from the other")
+        if not self.name or "/" in self.name or self.name.startswith("."):
+            raise ValueError(f"name must be the name of a folder in runs/, got {self.name!r}")
+
+    @property
+    def run_folder(self) -> Path:
+        """Where everything that the run writes goes."""
+        return PROJECT / "runs" / self.name
+
+    def save(self, path: Path) -> None:
+        """Write the settings as TOML, ready for --config. None has no TOML form and is left out."""
+        given = {key: value for key, value in asdict(self).items() if value is not None}
+        path.write_text(tomli_w.dumps(given), encoding="utf-8")
+
+
+LOWEST = {
+    "seed": 0,
+    "epochs": 1,
+    "batch_size": 1,
+    "accumulate": 1,
+    "global_batch_size": 1,
+    "num_workers": 0,
+    "warmup_steps": 0,
+    "momentum": 0,
+    "weight_decay": 0,
+    "max_skipped_steps": 0,
+    "patience": 1,
+    "log_every": 1,
+    "save_every_steps": 1,
+    "keep_checkpoints": 1,
+    "collective_timeout": 1,
+    "limit_steps": 1,
+    "overfit_batches": 1,
+}
+
+
+def load_config(arguments: Sequence[str] | None = None, *, quiet: bool = False) -> Config:
+    """Read configs/default.toml, the files given by --config, then the command line; the last wins.
+
+    Args:
+        arguments: The command line; sys.argv[1:] when None.
+        quiet: Print nothing (for all ranks but one); the exit code is the same.
+
+    Raises:
+        SystemExit: With code 2 after a message about a wrong setting, 0 after --help.
+    """
+    files, rest = _split(list(sys.argv[1:] if arguments is None else arguments))
+    config = Config()
+    for file in [DEFAULT_FILE, *files]:
+        try:
+            words = _as_arguments(file)
+        except (OSError, ValueError) as error:
+            if not quiet:
+                print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        config = tyro.cli(
+            Config, args=words, default=config, prog=str(file), console_outputs=not quiet
+        )
+    return tyro.cli(
+        Config,
+        args=rest,
+        default=config,
+        prog="launch.sh",
+        description=Config.__doc__,
+        console_outputs=not quiet,
+    )
+
+
+def _split(arguments: list[str]) -> tuple[list[Path], list[str]]:
+    """Take `--config FILE` and `--config=FILE` out of the command line."""
+    files, rest = [], []
+    words = iter(arguments)
+    for word in words:
+        if word == "--config":
+            files.append(Path(next(words, "")))
+        elif word.startswith("--config="):
+            files.append(Path(word.removeprefix("--config=")))
+        else:
+            rest.append(word)
+    return files, rest
+
+
+def _as_arguments(file: Path) -> list[str]:
+    """Turn a TOML file into command-line words: both are then checked by the same code."""
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not valid TOML: {error}") from None
+    known = [field.name for field in fields(Config)]
+    words = []
+    for key, value in values.items():
+        if key not in known:
+            close = get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "./launch.sh --help lists them"
+            raise ValueError(f"{file}: there is no setting {key!r}; {hint}")
+        words += _option(key, value)
+    return words
+
+
+def _option(key: str, value: Any) -> list[str]:
+    flag = key.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    return [f"--{flag}", str(value)]

@@ -1,0 +1,65 @@
+"""What the ranks tell each other while they train: one small collective, now and then."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import Tensor
+
+from config import Config
+from distributed import World, reduce_tensor
+from stopping import StopRequest, watch
+
+LONGEST_WAIT = 1.0  # seconds until a request to stop is seen by all ranks
+
+
+class Exchange:
+    """Averages over ranks, and the agreement to stop or to save.
+
+    It happens in every log step, and about once a second when steps are slow. Which steps these
+    are follows from numbers that are the same on every rank.
+    """
+
+    def __init__(self, config: Config, world: World, request: StopRequest) -> None:
+        self.config = config
+        self.world = world
+        self.request = request
+        self.stop = False  # some rank was asked to stop: all do, after this step
+        self.save = False  # it is time for a checkpoint
+        self._saved_at = time.monotonic()
+        self.restart(0)
+
+    def restart(self, step: int) -> None:
+        """Start to measure steps from here, where all ranks are: a new epoch, an evaluation."""
+        self._step, self._time = step, time.monotonic()
+        self._next = step + 1
+        watch(self.config.step_timeout)
+
+    def due(self, step: int) -> bool:
+        """Say whether all ranks exchange after this step."""
+        return step >= self._next
+
+    def run(self, step: int, *values: Tensor) -> list[float]:
+        """Return the means of scalars over ranks. A collective: call where `due`, on every rank.
+
+        It also sets `stop` and `save`, waits for the device and feeds the watchdog.
+        """
+        now = time.monotonic()
+        minutes = self.config.save_every_minutes
+        wishes = (
+            (now - self._time) / (step - self._step),
+            float(self.request.signal != 0),
+            float(minutes is not None and now - self._saved_at > 60 * minutes),
+        )
+        mine = torch.tensor(wishes, dtype=torch.float64, device=self.world.device)
+        numbers = [value.double().reshape(1) for value in values]
+        means = reduce_tensor(torch.cat([*numbers, mine])).tolist()
+        seconds, stop, save = means[len(values) :]
+        self.stop, self.save = stop > 0, save > 0
+        if self.save:
+            self._saved_at = now
+        wait = max(1, int(LONGEST_WAIT / seconds)) if seconds > 0 else self.config.log_every
+        self.restart(step)
+        self._next = min(step + wait, (step // self.config.log_every + 1) * self.config.log_every)
+        return means[: len(values)]

@@ -1,0 +1,141 @@
+"""Samplers and DataLoaders over the datasets of data.py."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset, default_collate
+
+from batches import BatchPlan
+from config import Config
+from distributed import World
+from sampler import ShuffledBatchSampler
+from seeding import kept_random_state, seed_sample
+
+Batch = Any  # what the dataset's samples become when collated; Batch[0] is the model's input
+Key = tuple[int, list[int]]  # the epoch and the indices of one batch
+
+
+def build_train_loader(
+    config: Config, world: World, plan: BatchPlan, dataset: Dataset[Any]
+) -> tuple[ShuffledBatchSampler, DataLoader[Batch]]:
+    """Shuffled batches of this rank: every rank gets the same number, all different samples."""
+    if config.overfit_batches is not None:
+        few = min(len(dataset), config.overfit_batches * plan.samples_per_pass)  # type: ignore[arg-type]
+        dataset = Subset(dataset, range(few))
+    sampler = ShuffledBatchSampler(
+        len(dataset),  # type: ignore[arg-type]
+        plan.batch_size,  # per process
+        rank=world.rank,
+        world_size=world.world_size,
+        seed=config.seed,
+    )
+    return sampler, _loader(config, world, dataset, sampler)
+
+
+def build_validation_loader(
+    config: Config, world: World, plan: BatchPlan, dataset: Dataset[Any]
+) -> tuple[ShardBatchSampler, DataLoader[Batch]]:
+    """This rank's share of the validation set: each sample is on exactly one rank."""
+    # No DistributedSampler here: it would pad, and padded samples would count twice.
+    sampler = ShardBatchSampler(
+        len(dataset),  # type: ignore[arg-type]
+        plan.batch_size,
+        rank=world.rank,
+        world_size=world.world_size,
+    )
+    return sampler, _loader(config, world, dataset, sampler)
+
+
+class ShardBatchSampler(Sampler[Key]):
+    """Batches of the indices rank, rank + world_size, ... without padding.
+
+    A rank without any sample gets index 0 as a batch to learn the shapes from; `is_empty` then
+    says that it must not count.
+    """
+
+    def __init__(self, size: int, batch_size: int, *, rank: int, world_size: int) -> None:
+        if size < 1:
+            raise ValueError("the validation set is empty; build_datasets must return samples")
+        self.indices = range(rank, size, world_size)
+        self.batch_size = batch_size
+        self.is_empty = not self.indices
+        self.batches_on_every_rank = -(-(size // world_size) // batch_size)
+
+    def __len__(self) -> int:
+        """Batches of this rank; it may be one more or less than that of another rank."""
+        return max(1, -(-len(self.indices) // self.batch_size))
+
+    def __iter__(self) -> Iterator[Key]:
+        """Yield (0, indices); a validation sample is the same in each epoch."""
+        indices = self.indices or range(1)
+        for start in range(0, len(indices), self.batch_size):
+            yield 0, list(indices[start : start + self.batch_size])
+
+
+class Batches(Dataset[Batch]):
+    """The owner's dataset, asked for a whole batch at a time.
+
+    Each sample is fetched with random states of its own (seed_sample). A dataset may bring its
+    own `collate_fn(samples) -> batch`.
+    """
+
+    def __init__(self, dataset: Dataset[Any], seed: int) -> None:
+        self.dataset = dataset
+        self.seed = seed
+        self.collate = getattr(dataset, "collate_fn", default_collate)
+
+    def __getitem__(self, key: Key) -> Batch:
+        """Return the collated batch."""
+        epoch, indices = key
+        if isinstance(self.dataset, TensorDataset):  # nothing random, and indexed all at once
+            return tuple(tensor[indices] for tensor in self.dataset.tensors)
+        with kept_random_state():  # without workers, dropout draws from the same states
+            return self.collate([self._sample(epoch, index) for index in indices])
+
+    def _sample(self, epoch: int, index: int) -> Any:
+        seed_sample(self.seed, epoch, index)
+        return self.dataset[index]
+
+
+def _loader(
+    config: Config, world: World, dataset: Dataset[Any], sampler: Sampler[Key]
+) -> DataLoader[Batch]:
+    workers = config.num_workers
+    return DataLoader(
+        Batches(dataset, config.seed),
+        sampler=sampler,
+        batch_size=None,  # the sampler yields whole batches
+        collate_fn=_as_it_is,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        pin_memory=world.device.type == "cuda",
+        worker_init_fn=_ignore_signals,
+        generator=torch.Generator(),  # or each new iterator would draw from the dropout's state
+    )
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
+def _ignore_signals(worker: int) -> None:
+    """Let only the training process answer a signal; it ends its workers when it is done."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Copy the tensors of a batch (tuples, lists, dicts of tensors) to the device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch

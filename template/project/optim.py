@@ -1,0 +1,166 @@
+"""The optimizer step: learning rate, precision, clipping, and what to do with a bad gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from batches import BatchPlan
+from config import Config, SettingsError
+from state import Progress
+
+AUTOCAST = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def build_optimizer(config: Config, model: nn.Module) -> Optimizer:
+    """Optimize what can be trained. Fused kernels update all tensors at once."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    decay = config.weight_decay
+    if config.optimizer == "sgd":
+        return SGD(weights, config.lr, momentum=config.momentum, weight_decay=decay, fused=True)
+    return AdamW(weights, config.lr, weight_decay=decay, fused=True)
+
+
+def peak_learning_rate(config: Config, plan: BatchPlan) -> float:
+    """Return lr, scaled by how much larger the global batch is than batch_size if asked to."""
+    ratio = plan.samples_per_step / config.batch_size
+    return config.lr * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.scale_lr]
+
+
+def learning_rate_factor(config: Config, step: int, total: int) -> float:
+    """Return what the peak learning rate is multiplied by in a step, 0 <= step < total.
+
+    It depends on the optimizer step alone, so there is no schedule to save and none to replay.
+    """
+    warmup = config.warmup_steps
+    if config.schedule == "one-cycle" and not warmup:
+        warmup = max(1, round(0.3 * total))
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(1, total - warmup)
+    if config.schedule == "constant":
+        return 1.0
+    if config.schedule == "linear":
+        return 1.0 - done
+    return 0.5 * (1.0 + math.cos(math.pi * done))  # cosine, and the way down of one-cycle
+
+
+class Stepper:
+    """Turns the gradients that backward() left into new weights.
+
+    After DDP's all-reduce every rank has the same gradients. So every rank decides alike what is
+    done with them, without asking the others.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        plan: BatchPlan,
+        model: nn.Module,
+        device: torch.device,
+        batches: int,
+    ) -> None:
+        """Build the optimizer; `batches` is the number of batches of a whole epoch on each rank."""
+        self.config = config
+        self.plan = plan
+        self.model = model
+        self.device = device
+        self.optimizer = build_optimizer(config, model)
+        self.weights = self.optimizer.param_groups[0]["params"]
+        self.steps_per_epoch = -(-batches // plan.accumulate)
+        self.peak = self.lr = peak_learning_rate(config, plan)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
+        self.ema = self._build_ema()
+        self.skipped_in_a_row = torch.zeros((), device=device)
+
+    def __str__(self) -> str:
+        return f"{self.steps_per_epoch} steps per epoch, {self.config.optimizer} lr {self.peak:g}"
+
+    def _build_ema(self) -> AveragedModel | None:
+        decay = self.config.ema_decay
+        if decay is None:
+            return None
+        return AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+
+    def autocast(self) -> torch.autocast:
+        """Return the context for a forward pass and its loss."""
+        dtype = AUTOCAST[self.config.precision]
+        return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of this loss; fp16 scales it, or small gradients would be zero."""
+        self.scaler.scale(loss).backward()
+
+    def step(self, progress: Progress) -> None:
+        """Take the optimizer step that comes after this progress, and forget the gradients."""
+        self._set_learning_rate(progress)
+        self.scaler.unscale_(self.optimizer)  # before clipping, which looks at the true norm
+        self._skip_if_not_finite(self._gradient_norm())
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        if self.ema is not None:
+            self.ema.update_parameters(self.model)
+
+    def _set_learning_rate(self, progress: Progress) -> None:
+        """Follow the schedule by samples seen: right also after a resume with more processes."""
+        step = progress.epoch * self.steps_per_epoch
+        step += progress.position // self.plan.samples_per_step
+        total = self.config.epochs * self.steps_per_epoch
+        self.lr = self.peak * learning_rate_factor(self.config, step, total)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr
+
+    def _gradient_norm(self) -> Tensor:
+        """Clip if asked to; return a number that is finite when every gradient is."""
+        if self.config.clip_grad_norm is not None:
+            return nn.utils.clip_grad_norm_(self.weights, self.config.clip_grad_norm)
+        norms = torch._foreach_norm([w.grad for w in self.weights if w.grad is not None])
+        return torch.stack(norms).sum()  # a third of the time of get_total_norm
+
+    def _skip_if_not_finite(self, norm: Tensor) -> None:
+        """Let the fused optimizer skip this step on the device: asking here would wait for it."""
+        bad = (~norm.isfinite()).float()
+        if not self.scaler.is_enabled():  # it has the same mechanism for fp16
+            self.optimizer.found_inf = bad  # type: ignore[attr-defined]
+        self.skipped_in_a_row = (self.skipped_in_a_row + bad) * bad
+
+    def give_up_if_stuck(self, skipped_in_a_row: float) -> None:
+        """End the run, on every rank alike, when training does not get anywhere.
+
+        Raises:
+            SettingsError: So many gradients in a row were not finite.
+        """
+        if skipped_in_a_row > self.config.max_skipped_steps:
+            raise SettingsError(
+                f"the gradients of {skipped_in_a_row:.0f} steps in a row were not finite "
+                f"(max_skipped_steps {self.config.max_skipped_steps}); the weights are those of "
+                "before. Try a lower --lr, --clip-grad-norm 1, or --precision fp32"
+            )
+
+    def evaluated_model(self) -> nn.Module:
+        """Return the model to evaluate: the averaged weights when there are any."""
+        return self.model if self.ema is None else self.ema.module
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that the next step depends on besides the model."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "ema": self.ema and self.ema.module.state_dict(),  # loads into a bare model
+            "ema_updates": self.ema and self.ema.n_averaged,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state. Call it after the model has its weights."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.ema = self._build_ema()  # when it is switched on now, the average starts here
+        if self.ema is not None and state["ema"] is not None:
+            self.ema.module.load_state_dict(state["ema"])
+            self.ema.n_averaged.copy_(state["ema_updates"])

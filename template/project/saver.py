@@ -1,0 +1,74 @@
+"""When and where a run saves: its folder, claimed for this job, and what a full disk means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from checkpoint import Checkpoints, read_checkpoint
+from config import Config, SettingsError
+from distributed import World, on_main_process
+from run_folder import claim_run_folder
+
+
+class Saver:
+    """The checkpoints of a run. Create and use it on every rank; global rank 0 alone writes."""
+
+    def __init__(self, config: Config, world: World) -> None:
+        """Claim the run folder and look for a checkpoint to go on from. A collective.
+
+        Raises:
+            SettingsError: Another job uses the folder, or no checkpoint in it can be read.
+        """
+        self._config = config
+        self._world = world
+        self.resume_from = on_main_process(world, self._open)
+
+    def _open(self) -> Path | None:
+        folder, resume = self._config.run_folder, self._config.resume
+        self._lock = claim_run_folder(folder)  # the kernel frees it when this process ends
+        self._checkpoints = Checkpoints(folder / "checkpoints", self._config.keep_checkpoints)
+        self._config.save(folder / "config.toml")
+        if resume == "never":
+            return None
+        if resume != "auto":
+            if not Path(resume).is_file():
+                raise SettingsError(f"resume is auto, never or a file; there is no file {resume}")
+            return Path(resume)
+        newest = self._checkpoints.load_newest(report=self._world.print)
+        return newest[0] if newest else None
+
+    def load(self) -> dict[str, Any] | None:
+        """Read the checkpoint to go on from, or None for a new run. Call on every rank.
+
+        Raises:
+            SettingsError: This machine does not see the file.
+        """
+        if self.resume_from is None:
+            return None
+        if not self.resume_from.is_file():
+            raise SettingsError(f"{self.resume_from} is not on this machine; runs/ must be shared")
+        return read_checkpoint(self.resume_from)
+
+    def save(self, state: dict[str, Any], step: int, *, best: bool = False) -> None:
+        """Write a checkpoint while the training goes on."""
+        if self._world.is_main:
+            with self._errors():
+                self._checkpoints.save(state, step, best=best)
+
+    def close(self) -> None:
+        """Wait until everything is on the disk."""
+        if self._world.is_main:
+            with self._errors():
+                self._checkpoints.wait()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._config.on_save_error == "stop":
+                raise
+            self._world.print(f"warning: a checkpoint could not be written: {error}")

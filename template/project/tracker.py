@@ -1,0 +1,115 @@
+"""Where the numbers of a run go: runs/NAME/metrics.jsonl always, and a tracker if you like."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from tqdm import tqdm
+
+from config import PROJECT, Config
+
+Write = Callable[[Mapping[str, float], int], None]
+
+
+class Tracker:
+    """Write metrics on the main process; on the others it does nothing, so no caller asks.
+
+    Every tracker works offline: W&B and MLflow write into runs/ unless WANDB_MODE or
+    MLFLOW_TRACKING_URI say otherwise.
+    """
+
+    def __init__(self, config: Config, *, enabled: bool, step: int = 0) -> None:
+        """Open what config.tracker says; lines after `step`, the one resumed from, are dropped."""
+        self._writers: list[Write] = []
+        self._closers: list[Callable[[], None]] = []
+        if enabled:
+            _open_jsonl(self, config, step)
+            if config.tracker != "none":
+                _OPENERS[config.tracker](self, config, step)
+
+    def add(self, write: Write, close: Callable[[], None]) -> None:
+        """Register one more place to write to."""
+        self._writers.append(write)
+        self._closers.append(close)
+
+    def log(self, group: str, metrics: Mapping[str, float], step: int) -> None:
+        """Print named numbers that belong to this optimizer step, and write them as group/name."""
+        text = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+        self.print(f"step {step:>6}  {group:<10}  {text}")
+        for write in self._writers:
+            write({f"{group}/{name}": value for name, value in metrics.items()}, step)
+
+    def print(self, line: str) -> None:
+        """Print a line above the progress bar."""
+        if self._writers:
+            with tqdm.external_write_mode():
+                print(line, flush=True)
+
+    def close(self) -> None:
+        """Flush and close; the last call of a run."""
+        for close in self._closers:
+            close()
+
+
+def _open_jsonl(tracker: Tracker, config: Config, step: int) -> None:
+    path = config.run_folder / "metrics.jsonl"
+    if path.exists():  # a killed run wrote lines that this one will write again
+        lines = path.read_text(encoding="utf-8").splitlines()
+        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step]
+        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    file = path.open("a", encoding="utf-8", buffering=1)
+
+    def write(metrics: Mapping[str, float], step: int) -> None:
+        line = {"step": step, "time": round(time.time(), 3), **metrics}
+        file.write(json.dumps(line) + "\n")
+
+    tracker.add(write, file.close)
+
+
+def _open_tensorboard(tracker: Tracker, config: Config, step: int) -> None:
+    from torch.utils.tensorboard import SummaryWriter  # slow to import: only when it is used
+
+    writer = SummaryWriter(str(config.run_folder), purge_step=step + 1)
+
+    def write(metrics: Mapping[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    tracker.add(write, writer.close)
+
+
+def _open_wandb(tracker: Tracker, config: Config, step: int) -> None:
+    import wandb
+
+    run = wandb.init(
+        project=PROJECT.name,
+        name=config.name,
+        dir=config.run_folder,
+        config=asdict(config),
+        mode=os.environ.get("WANDB_MODE", "offline"),
+    )
+    tracker.add(lambda metrics, step: run.log(dict(metrics), step=step), run.finish)
+
+
+def _open_mlflow(tracker: Tracker, config: Config, step: int) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(
+        os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{PROJECT / 'runs' / 'mlflow.db'}")
+    )
+    mlflow.set_experiment(PROJECT.name)
+    mlflow.start_run(run_name=config.name)
+    mlflow.log_params(asdict(config))
+    tracker.add(lambda metrics, step: mlflow.log_metrics(dict(metrics), step), mlflow.end_run)
+
+
+_OPENERS: dict[str, Callable[[Tracker, Config, int], None]] = {
+    "tensorboard": _open_tensorboard,
+    "wandb": _open_wandb,
+    "mlflow": _open_mlflow,
+}

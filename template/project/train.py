@@ -1,0 +1,182 @@
+"""Train the model of model.py on the data of data.py. Read this file first, from top to bottom.
+
+./launch.sh --lr 1e-3        one process per GPU, or as many as you like on a CPU
+python train.py --lr 1e-3    one process, no process group
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from batches import plan_batches, windows
+from config import Config, SettingsError, load_config
+from data import build_datasets
+from distributed import World, cleanup_ddp, no_sync, setup_ddp, sum_over_ranks, wrap_model
+from exchange import Exchange
+from loaders import (
+    Batch,
+    ShardBatchSampler,
+    build_train_loader,
+    build_validation_loader,
+    to_device,
+)
+from meter import Meter, StepProfiler
+from model import build_model, compute_metrics, loss_fn, update_metrics
+from optim import Stepper
+from saver import Saver
+from seeding import seed_everything
+from state import Progress, collect_state, restore_state
+from stopping import StopRequest, end_soon, leave, tell_launcher
+from tracker import Tracker
+
+
+@record  # torchrun's report then has the traceback of the rank that failed first
+def main() -> None:
+    """Set up, train, clean up."""
+    config = load_config(quiet=os.environ.get("RANK", "0") != "0")
+    request = StopRequest()  # from here on a signal is a wish, granted after the current step
+    world = setup_ddp(config.device, config.collective_timeout)
+    try:
+        train(config, world, request)  # the DDP object dies in there, before its process group
+    except SettingsError as error:  # raised on every rank
+        world.print(f"error: {error}")
+        sys.exit(2)
+    except BaseException:
+        end_soon()  # and no collective from here on: the others may be gone, or wait elsewhere
+        raise
+    cleanup_ddp()
+    leave()
+
+
+def train(config: Config, world: World, request: StopRequest) -> None:
+    """Run the epochs that are left. Call on every rank."""
+    plan = plan_batches(config, world.world_size)
+    seed_everything(config.seed)  # the same weights and the same split on every rank
+    train_set, validation_set = build_datasets(config)
+    train_sampler, train_loader = build_train_loader(config, world, plan, train_set)
+    shard, validation_loader = build_validation_loader(config, world, plan, validation_set)
+    model = build_model(config).to(world.device)
+    stepper = Stepper(config, plan, model, world.device, batches=len(train_loader))
+    seed_everything(config.seed + 1 + world.rank)  # but different dropout on every rank
+
+    saver = Saver(config, world)
+    state = saver.load()
+    progress = restore_state(state, config, world, model, stepper) if state else Progress()
+    if progress.ended(config) and not config.eval_only:
+        return world.print(f"run {config.name} has ended: {progress}; give more --epochs to go on")
+
+    exchange = Exchange(config, world, request)
+    tracker = Tracker(config, enabled=world.is_main, step=progress.step)
+    tracker.print(f"{plan}, {stepper}, from step {progress.step} on {world.device.type}")
+    if config.eval_only:
+        metrics = evaluate(world, stepper, shard, validation_loader, exchange)
+        return tracker.log("validation", metrics, progress.step)
+
+    ddp = wrap_model(config, world, model)  # DDP does not see later changes of the model
+    meter, profiler = Meter(world), StepProfiler(config, world)
+
+    def save(best: bool = False) -> None:
+        state = collect_state(config, model, stepper, progress)  # a collective: on every rank
+        saver.save(state, progress.step, best=best)
+
+    while not progress.ended(config) and not exchange.stop:
+        train_sampler.set_epoch(progress.epoch, progress.position)  # before iterating
+        ddp.train()
+        exchange.restart(progress.step)
+        bar = tqdm(train_loader, f"epoch {progress.epoch + 1}", leave=False, disable=world.no_bar)
+        for window in windows(meter.timed(bar), plan.accumulate):
+            loss = train_step(ddp, stepper, window, world.device)
+            stepper.step(progress)
+            progress.step += 1
+            progress.position += len(window) * plan.samples_per_pass
+            meter.add(loss, len(window) * plan.samples_per_pass)
+            profiler.step()
+            if exchange.due(progress.step):  # only here a rank waits for the device and the others
+                means = exchange.run(progress.step, meter.loss, stepper.skipped_in_a_row)
+                stepper.give_up_if_stuck(means[1])
+                if progress.step % config.log_every == 0:
+                    tracker.log("train", meter.read(means[0], stepper.lr), progress.step)
+            if exchange.stop or progress.step == config.limit_steps:
+                break
+            if exchange.save or progress.step % (config.save_every_steps or sys.maxsize) == 0:
+                save()
+
+        metrics = (
+            {} if exchange.stop else evaluate(world, stepper, shard, validation_loader, exchange)
+        )
+        if metrics:
+            tracker.log("validation", metrics, progress.step)
+        if exchange.stop or progress.step == config.limit_steps:
+            save()  # in the middle of an epoch: progress.position says where
+            break
+        tracker.print(meter.compare_ranks())
+        save(best=progress.end_epoch(config, metrics))
+
+    saver.close()
+    tracker.close()
+    if exchange.stop:
+        tell_launcher()
+        world.print(f"stopped at step {progress.step}; the same command goes on from there")
+    else:
+        world.print(f"done: {progress}; files in {config.run_folder}")
+
+
+def train_step(
+    ddp: nn.Module, stepper: Stepper, window: list[Batch], device: torch.device
+) -> Tensor:
+    """Compute the gradients of one optimizer step; return this rank's mean loss, detached.
+
+    A collective: in the last backward pass DDP averages the gradients over the ranks.
+    """
+    total = torch.zeros((), device=device)
+    for number, batch in enumerate(window, start=1):
+        batch = to_device(batch, device)
+        with no_sync(ddp, when=number < len(window)):
+            with stepper.autocast():
+                output = ddp(batch[0])  # not ddp.module(...): it would not average the gradients
+                loss = loss_fn(output, batch) / len(window)  # the true length of the last window
+            stepper.backward(loss)  # this rank's own loss: DDP divides by the number of ranks
+        total += loss.detach()
+    return total
+
+
+@torch.inference_mode()
+def evaluate(
+    world: World,
+    stepper: Stepper,
+    shard: ShardBatchSampler,
+    loader: DataLoader[Batch],
+    exchange: Exchange,
+) -> dict[str, float]:
+    """Return the exact metrics of the whole validation set, {} when asked to stop meanwhile.
+
+    A collective: call on every rank. Not through DDP: some ranks may have one batch more.
+    """
+    model = stepper.evaluated_model().eval()
+    totals: dict[str, Tensor] = {}
+    exchange.restart(0)
+    for number, batch in enumerate(loader, start=1):
+        batch = to_device(batch, world.device)
+        with stepper.autocast():
+            sums = update_metrics(model(batch[0]), batch)
+        for name, value in sums.items():
+            value = value.to(world.device, torch.float64)
+            totals[name] = totals[name] + value if name in totals else value
+        if number <= shard.batches_on_every_rank and exchange.due(number):
+            exchange.run(number)
+            if exchange.stop:
+                return {}
+    if shard.is_empty:  # fewer samples than ranks: this one only lent the shapes
+        totals = {name: torch.zeros_like(value) for name, value in totals.items()}
+    return compute_metrics(sum_over_ranks(totals))
+
+
+if __name__ == "__main__":
+    main()
