@@ -53,7 +53,7 @@ class Config:
     # The optimizer
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """AdamW, or SGD with momentum."""
-    lr: float = 3e-3
+    lr: float = 1e-2
     """Peak learning rate."""
     scale_lr: Literal["none", "linear", "sqrt"] = "none"
     """Multiply lr by (global batch / batch_size), or by its square root."""

@@ -1,0 +1,77 @@
+"""Validation must count each sample once, whatever the number of processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch.utils.data import Subset
+
+from batches import plan_batches
+from config import load_config
+from data import build_datasets
+from distributed import cleanup_ddp, setup_ddp
+from exchange import Exchange
+from helpers import torchrun
+from loaders import build_validation_loader
+from model import build_model
+from optim import Stepper
+from seeding import seed_everything
+from stopping import StopRequest
+from train import evaluate
+
+# Number of samples, batch size, how close. A batch of one makes the forward pass the same to the
+# bit; in larger batches the sums inside the model are rounded in another order.
+CASES = [(11, 1, 1e-9), (7, 1, 1e-9), (2, 1, 1e-9), (11, 4, 1e-5)]
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, float]]]:
+    """The metrics of each case, by number of processes."""
+    folder = tmp_path_factory.mktemp("validation")
+    return {world: measure(world, folder / f"{world}.json") for world in (1, 2, 3)}
+
+
+def measure(world: int, file: Path) -> list[dict[str, float]]:
+    """Evaluate every case on so many processes."""
+    done = torchrun(__file__, str(file), processes=world)
+    assert done.returncode == 0, done.stderr
+    result: list[dict[str, float]] = json.loads(file.read_text())
+    return result
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_metrics_equal_one_process(
+    values: dict[int, list[dict[str, float]]], world: int, case: int
+) -> None:
+    """Also when the set is not divisible by the processes, or smaller than their number."""
+    assert values[world][case] == pytest.approx(values[1][case], rel=CASES[case][2], nan_ok=True)
+
+
+def worker(file: str) -> None:
+    """Evaluate every case as one rank of torchrun."""
+    world = setup_ddp("cpu")
+    config = load_config([])
+    seed_everything(config.seed)
+    model, request = build_model(config), StopRequest()
+    _, validation = build_datasets(config)
+    results = []
+    for size, batch_size, _ in CASES:
+        config = replace(config, batch_size=batch_size)
+        plan = plan_batches(config, world.world_size)
+        few = Subset(validation, range(size))
+        shard, loader = build_validation_loader(config, world, plan, few)
+        stepper = Stepper(config, plan, model, world.device, batches=1)
+        exchange = Exchange(config, world, request)
+        results.append(evaluate(world, stepper, shard, loader, exchange))
+    if world.is_main:
+        Path(file).write_text(json.dumps(results))
+    cleanup_ddp()
+
+
+if __name__ == "__main__":
+    worker(sys.argv[1])
