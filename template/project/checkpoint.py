@@ -211,7 +211,7 @@ class _HashingFile(io.BufferedWriter):
         self.error: OSError | None = None
         self.deadline = float("inf")
 
-    def write(self, data: Any) -> int:  # bytes or a memory view
+    def write(self, data: Any) -> int:  # noqa: ANN401  # bytes or a memory view
         try:
             if not threading.main_thread().is_alive():  # the program ends, on an error
                 self.deadline = min(self.deadline, time.monotonic() + EXIT_GRACE_SECONDS)
