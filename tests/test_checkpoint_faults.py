@@ -44,7 +44,7 @@ def strace() -> list[str]:
 def test_200_kills_during_saves_leave_nothing_unloadable_and_lose_nothing(tmp_path: Path) -> None:
     """Red when `write_checkpoint` writes to `path` itself instead of `temporary` (unloadable).
 
-    Also red when `_tidy` is called before `write_checkpoint` and removes the last one (lost).
+    Also red when `_join` does not join the thread (lost: acknowledged before it is there).
     """
     counts = answer([*DRIVER, "kills", str(tmp_path), "200", "0"])
     assert counts["kills"] == 200

@@ -17,10 +17,11 @@ from checkpoint import Checkpoints, DamagedCheckpoint, read_checkpoint, write_ch
 
 
 def state_at(step: int) -> dict[str, Any]:
-    """Tensors with the value `step`, two of them tied, among other things that a run saves."""
+    """Two tied weights, a moment of the same shape, and other things that a run saves."""
     weight = torch.full((300, 100), float(step))
-    model = {"embedding": weight, "head": weight, "counter": torch.tensor(step)}
-    return {"model": model, "step": step, "random": [(1, 2.5, "x"), None, True]}
+    model = {"embedding": weight, "head": weight.detach(), "counter": torch.tensor(step)}
+    moments = [torch.full((300, 100), -float(step))]
+    return {"tensors": [model, moments], "step": step, "random": [(1, 2.5, "x"), None, True]}
 
 
 def save_steps(folder: Path, *steps: int) -> Checkpoints:
@@ -33,7 +34,7 @@ def save_steps(folder: Path, *steps: int) -> Checkpoints:
 
 def assert_is_state_at(step: int, state: dict[str, Any]) -> None:
     expected = state_at(step)
-    torch.testing.assert_close(state.pop("model"), expected.pop("model"), rtol=0, atol=0)
+    torch.testing.assert_close(state.pop("tensors"), expected.pop("tensors"), rtol=0, atol=0)
     assert state == expected
 
 
@@ -45,7 +46,8 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     checkpoints = save_steps(tmp_path / "new" / "folder", 7)
     path, state = checkpoints.load_newest() or pytest.fail("nothing was found")
     assert path.name == "step_0000000007.pt"
-    assert state["model"]["embedding"].data_ptr() == state["model"]["head"].data_ptr()
+    model, _ = state["tensors"]
+    assert model["embedding"].data_ptr() == model["head"].data_ptr(), "tied weights are one"
     assert_is_state_at(7, state)
 
 
@@ -60,14 +62,12 @@ def test_plain_torch_load_reads_it(tmp_path: Path, name: str) -> None:
 def test_the_copy_is_finished_when_save_returns(tmp_path: Path) -> None:
     """Red without the copy in `Checkpoints.save`, or with a buffer taken twice in `Snapshot`."""
     checkpoints = Checkpoints(tmp_path, keep=100)
-    state = state_at(0)
     for step in range(20):
-        state["model"]["counter"].fill_(step)
-        state["model"]["embedding"].fill_(step)
-        state["step"] = step
+        state = state_at(step)
         checkpoints.save(state, step)
-        state["model"]["counter"].fill_(-1)
-        state["model"]["embedding"].fill_(-1)
+        model, moments = state["tensors"]
+        for tensor in (*model.values(), *moments):
+            tensor.fill_(99)  # training goes on
     checkpoints.wait()
     for step in range(20):
         assert_is_state_at(step, read_checkpoint(tmp_path / f"step_{step:010d}.pt"))
@@ -156,6 +156,12 @@ def test_a_run_that_went_back_keeps_its_new_checkpoints(tmp_path: Path) -> None:
         path, _ = checkpoints.load_newest() or pytest.fail("nothing was found")
     assert path.name == "step_0000000021.pt"
     assert names(tmp_path) == ["last.pt", "step_0000000021.pt", "step_0000000030.pt.old"]
+
+
+def test_what_a_killed_save_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "step_0000000009.pt.tmp").write_bytes(b"half")
+    save_steps(tmp_path, 10)
+    assert names(tmp_path) == ["last.pt", "step_0000000010.pt"]
 
 
 def test_a_full_disk_is_named_and_harms_nothing(
