@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -206,40 +207,36 @@ from pathlib import Path
 from run_folder import claim_run_folder
 claim_run_folder(Path(sys.argv[1]))
 if os.fork() == 0:  # as a DataLoader worker, which lives on for a while after a kill
-    print(os.getpid(), flush=True)
+    print("claimed", flush=True)
 time.sleep(60)
 """
 
 
-def claim(folder: Path) -> "subprocess.Popen[str]":
+@contextmanager
+def claim(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that claims `folder` and forks another; and its first line, "" if refused."""
     command = [sys.executable, "-c", CLAIM, str(folder)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # both processes
 
 
 def test_a_run_folder_has_one_job_and_a_kill_frees_it(tmp_path: Path) -> None:
     """Red without `fcntl.flock`; and, at the third claim, without `register_at_fork`."""
-    children = []
-    first, third = claim(tmp_path), None
-    try:
-        assert first.stdout is not None
-        children.append(int(first.stdout.readline()))
-        second = claim(tmp_path)
-        _, message = second.communicate(timeout=30)
-        assert second.returncode == 1
-        assert f"{tmp_path} is in use by process {first.pid} on " in message
-
+    with claim(tmp_path) as (first, line):
+        assert line == "claimed\n"
+        with claim(tmp_path) as (second, line):
+            assert line == ""
+            _, message = second.communicate(timeout=30)
+            assert f"{tmp_path} is in use by process {first.pid} on " in message
         first.kill()
         first.wait(timeout=30)
-        third = claim(tmp_path)
-        assert third.stdout is not None
-        line = third.stdout.readline()
-        assert line, third.stderr.read() if third.stderr else ""
-        children.append(int(line))
-    finally:
-        for process in (first, third):
-            if process is not None:
-                process.kill()
-                process.wait()
-        for child in children:
-            os.kill(child, signal.SIGKILL)
+        with claim(tmp_path) as (_, line):
+            assert line == "claimed\n"
