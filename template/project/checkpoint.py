@@ -7,6 +7,8 @@ A checkpoint is a file of `torch.save` with one more line at its end, `sha256 <o
 A plain `torch.load(path, weights_only=True)` reads the file and does not look at that line.
 """
 
+from __future__ import annotations
+
 import hashlib
 import io
 import os
@@ -18,11 +20,14 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 TRAILER = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")
 TRAILER_BYTES = len("\nsha256 ") + 64 + len("\n")
@@ -168,7 +173,7 @@ class Checkpoints:
                 _give_name(path, name)
             self._tidy(newest=path)
             _fsync_folder(self.folder)
-        except BaseException as error:
+        except BaseException as error:  # for the next save or wait
             self._error = error
 
     def _tidy(self, newest: Path) -> None:
@@ -185,7 +190,7 @@ class Checkpoints:
         return sorted(self.folder.glob("step_" + "[0-9]" * 10 + ".pt"))
 
 
-def _save(state: dict[str, Any], file: "_HashingFile") -> None:
+def _save(state: dict[str, Any], file: _HashingFile) -> None:
     try:
         torch.save(state, file)
     except RuntimeError:
@@ -211,7 +216,7 @@ class _HashingFile(io.BufferedWriter):
         self.error: OSError | None = None
         self.deadline = float("inf")
 
-    def write(self, data: Any) -> int:  # bytes or a memory view
+    def write(self, data: ReadableBuffer) -> int:
         try:
             if not threading.main_thread().is_alive():  # the program ends, on an error
                 self.deadline = min(self.deadline, time.monotonic() + EXIT_GRACE_SECONDS)
