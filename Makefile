@@ -11,10 +11,10 @@ PYTHON ?= python3
 unexport PYTHON
 
 VENV := .venv
-BIN := $(CURDIR)/$(VENV)/bin
+BIN := $(VENV)/bin
 READY := $(VENV)/ready
 # launch.sh and the tests find python, ddpgen and the linters here.
-export PATH := $(BIN):$(PATH)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: demo test lint bench clean
 .DELETE_ON_ERROR:
