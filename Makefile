@@ -1,7 +1,7 @@
 # make demo    generate a project, train it with two processes, show its curve and its exact metric
 # make test    all linters and all tests
 # make lint    the linters alone
-# make bench   CPU time of the command line, beside plain Copier
+# make bench   the measurements of benchmarks/, written to benchmarks/results/
 # make clean   remove .venv and what the tools left; generated projects stay
 #
 # Each sets up what it needs in .venv. Another Python: make test PYTHON=python3.12
@@ -43,6 +43,7 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/cli.py
+	$(BIN)/python benchmarks/traps.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
