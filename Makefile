@@ -31,13 +31,24 @@ demo: $(READY)
 test: lint
 	$(BIN)/pytest -n 2
 
+# The files of the template are checked where they stand, by the rules of the project that they become;
+# the tests check generated projects by these rules once more, with the settings that they carry.
+RUFF_TEMPLATE := --isolated --target-version py311 --line-length 100
+FIRST_PARTY := --config 'src=["template/project"]' \
+  --config 'lint.isort.known-first-party=["data", "model"]'
+MYPY_TEMPLATE := --config-file= --strict --untyped-calls-exclude=torch --ignore-missing-imports
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(RUFF_TEMPLATE) $(FIRST_PARTY) \
+	  --select E,F,W,I,UP,B,C4,SIM,RUF template
+	$(BIN)/ruff format --check $(RUFF_TEMPLATE) template
 	$(BIN)/mypy --strict ddpgen benchmarks
 	@set -e; for preset in template/presets/*; do \
-	  echo "mypy --strict template/project with $$preset"; \
-	  MYPYPATH="template/project:$$preset" $(BIN)/mypy --strict template/project/*.py $$preset/*.py; \
+	  echo "mypy of template/project with $$preset"; \
+	  MYPYPATH="template/project:$$preset" \
+	    $(BIN)/mypy $(MYPY_TEMPLATE) template/project/*.py $$preset/*.py; \
 	done
 	$(BIN)/shellcheck .ci/run
 
