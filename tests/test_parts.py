@@ -220,6 +220,18 @@ def test_kubernetes_starts_the_pods_of_the_answers(project: Path) -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
 
 
+def test_kubernetes_knows_the_exit_codes_of_the_launcher(project: Path) -> None:
+    """Protects podFailurePolicy: a stopped run starts again uncounted, a wrong option does not."""
+    rules = manifests(project)["Job"]["spec"]["podFailurePolicy"]["rules"]
+    actions = {
+        code: rule["action"]
+        for rule in rules
+        for code in rule.get("onExitCodes", {"values": []})["values"]
+    }
+    assert actions == {75: "Ignore", 2: "FailJob"}
+    assert "TRY_AGAIN = 75 " in (project / "launch.py").read_text()
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_kubernetes_run_folders_can_be_written_by_every_node(nodes: int, tmp_path: Path) -> None:
     """Protects the access mode: ReadWriteOnce would leave the pods of the other nodes pending."""
