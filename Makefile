@@ -44,7 +44,7 @@ lint: $(READY)
 	$(BIN)/ruff check $(RUFF_TEMPLATE) $(FIRST_PARTY) \
 	  --select E,F,W,I,UP,B,C4,SIM,RUF template
 	$(BIN)/ruff format --check $(RUFF_TEMPLATE) template
-	$(BIN)/mypy --strict ddpgen benchmarks
+	$(BIN)/mypy --strict ddpgen benchmarks tests
 	@set -e; for preset in template/presets/*; do \
 	  echo "mypy of template/project with $$preset"; \
 	  MYPYPATH="template/project:$$preset" \
