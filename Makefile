@@ -1,0 +1,74 @@
+# make demo    generate a project, train it with two processes, show its curve and its exact metric
+# make test    all linters and all tests
+# make lint    the linters alone
+# make bench   the measurements of benchmarks/, written to benchmarks/results/
+# make clean   remove .venv and what the tools left; generated projects stay
+#
+# Each sets up what it needs in .venv. Another Python: make test PYTHON=python3.12
+
+PYTHON ?= python3
+# For this file only: the tests run programs that read PYTHON too.
+unexport PYTHON
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+# launch.sh and the tests find python, ddpgen and the linters here.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: demo test lint bench clean
+.DELETE_ON_ERROR:
+
+demo: $(READY)
+	@folder=$$(mktemp -d)/demo && set -x && \
+	$(BIN)/ddpgen new "$$folder" --gpus 2 --yes && \
+	"$$folder/launch.sh" && \
+	{ set +x; } 2>/dev/null && \
+	echo && echo "exact validation metrics of the last epoch, each sample counted once:" && \
+	grep validation "$$folder/runs/default/metrics.jsonl" | tail -n 1 && \
+	echo "the project stays in $$folder"
+
+test: lint
+	$(BIN)/pytest -n 2
+
+# The files of the template are checked where they stand, by the rules of the project that they become;
+# the tests check generated projects by these rules once more, with the settings that they carry.
+RUFF_TEMPLATE := --isolated --target-version py311 --line-length 100
+FIRST_PARTY := --config 'src=["template/project"]' \
+  --config 'lint.isort.known-first-party=["data", "model"]'
+MYPY_TEMPLATE := --config-file= --strict --untyped-calls-exclude=torch --ignore-missing-imports
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(RUFF_TEMPLATE) $(FIRST_PARTY) \
+	  --select E,F,W,I,UP,B,C4,SIM,RUF template
+	$(BIN)/ruff format --check $(RUFF_TEMPLATE) template
+	$(BIN)/mypy --strict ddpgen benchmarks tests
+	@set -e; for preset in template/presets/*; do \
+	  echo "mypy of template/project with $$preset"; \
+	  MYPYPATH="template/project:$$preset" \
+	    $(BIN)/mypy $(MYPY_TEMPLATE) template/project/*.py $$preset/*.py; \
+	done
+	$(BIN)/shellcheck .ci/run
+
+bench: $(READY)
+	$(BIN)/python benchmarks/cli.py
+	$(BIN)/python benchmarks/traps.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Made again when the dependencies change. The build backend is installed first and used as it is,
+# because pip does not apply constraints to the environment in which it builds.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is not Python 3.11 or later; name one: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  echo "error: $(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[test]'
+	@touch $@

@@ -1,0 +1,317 @@
+"""The optional parts are right for what reads them: SLURM, Docker, Kubernetes, GitHub Actions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import copier
+import pytest
+import yaml
+
+TEMPLATE = Path(__file__).resolve().parents[1] / "template"
+FILES = {
+    "slurm": {"slurm.sbatch"},
+    "docker": {"Dockerfile", ".dockerignore"},
+    "kubernetes": {"kubernetes/job.yaml"},
+    "ci": {".github/workflows/tests.yml"},
+}
+LINTERS = {
+    "slurm.sbatch": ["bash -n", "shellcheck"],
+    "Dockerfile": ["hadolint"],
+    "kubernetes/job.yaml": [
+        "kubernetes-validate --strict -k 1.30.0",
+        "kubernetes-validate --strict -k 1.37.0",
+    ],
+    ".github/workflows/tests.yml": [
+        "check-jsonschema --builtin-schema vendor.github-workflows",
+        "zizmor --offline --no-progress --persona pedantic",
+    ],
+}
+# One fault for each kind of mistake that a linter is there for.
+FAULTS = [
+    ("slurm.sbatch", '"$SLURM_JOB_NODELIST"', "$SLURM_JOB_NODELIST"),
+    ("slurm.sbatch", "\nfi\n", "\n"),
+    ("Dockerfile", "FROM python:3.13.11-slim-bookworm", "FROM python"),
+    ("Dockerfile", 'ENTRYPOINT ["./launch.sh"]', "ENTRYPOINT ./launch.sh"),
+    ("Dockerfile", "USER $UID", "USER root"),
+    ("Dockerfile", "pip install --no-cache-dir", "pip install"),
+    ("kubernetes/job.yaml", "completionMode:", "completionsMode:"),
+    ("kubernetes/job.yaml", "parallelism: 2", "parallelism: two"),
+    ("kubernetes/job.yaml", "drop: [ALL]", "drop: ALL"),
+    ("kubernetes/job.yaml", "clusterIP: None", "clusterIp: None"),
+    ("kubernetes/job.yaml", 'value: "2"', "value: 2"),
+    (".github/workflows/tests.yml", "timeout-minutes: 30", "timeout-minutes: soon"),
+    (".github/workflows/tests.yml", "    runs-on: ubuntu-24.04\n", ""),
+    (".github/workflows/tests.yml", "contents: read", "contents: write"),
+    (".github/workflows/tests.yml", "@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1", "@v7"),
+]
+
+
+def render(folder: Path, **answers: object) -> Path:
+    """Render the template with plain Copier and return the folder."""
+    copier.run_copy(
+        str(TEMPLATE),
+        folder,
+        data=answers,
+        defaults=True,
+        quiet=True,
+        settings=copier.Settings(),
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Render all parts, with a name that Kubernetes would refuse: capitals and an underscore."""
+    folder = tmp_path_factory.mktemp("parts") / "project"
+    return render(folder, project_name="My_Proj", gpus=4, nodes=2, parts=sorted(FILES))
+
+
+def complaints(file: Path, linters: list[str]) -> str:
+    """Run the linters of this Python environment on a file; return what the failing ones said."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    said = []
+    for linter in linters:
+        name, *options = linter.split()
+        program = shutil.which(name, path=path)
+        assert program, f"{name} is not installed"
+        result = subprocess.run([program, *options, file], capture_output=True, text=True)
+        if result.returncode:
+            said.append(f"{linter}:\n{result.stdout}{result.stderr}")
+    return "\n".join(said)
+
+
+def manifests(project: Path) -> dict[str, dict[str, Any]]:
+    """Return the Kubernetes objects of a project by their kind."""
+    text = (project / "kubernetes/job.yaml").read_text()
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def files_of(project: Path) -> set[str]:
+    """Return the relative names of all files."""
+    return {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("part", FILES)
+def test_a_part_brings_its_own_files_and_no_others(part: str, tmp_path: Path) -> None:
+    """Protects the `_exclude` table of template/copier.yml."""
+    plain = files_of(render(tmp_path / "plain", project_name="plain"))
+    with_part = files_of(render(tmp_path / part, project_name="plain", parts=[part]))
+    assert with_part - plain == FILES[part]
+    assert plain <= with_part
+
+
+@pytest.mark.parametrize("file", LINTERS)
+def test_each_part_passes_its_schema_and_linters(project: Path, file: str) -> None:
+    """Any of the faults below, made in the template, turns this red."""
+    assert not complaints(project / file, LINTERS[file])
+
+
+@pytest.mark.parametrize(("file", "right", "wrong"), FAULTS)
+def test_the_linters_see_a_fault(
+    project: Path, file: str, right: str, wrong: str, tmp_path: Path
+) -> None:
+    """So that the test above cannot be green for want of a check."""
+    text = (project / file).read_text()
+    assert right in text
+    # The folders stay: zizmor knows a workflow by the folder that it is in.
+    broken = tmp_path / file
+    broken.parent.mkdir(parents=True, exist_ok=True)
+    broken.write_text(text.replace(right, wrong))
+    assert complaints(broken, LINTERS[file])
+
+
+def test_slurm_asks_for_the_nodes_and_gpus_of_the_answers(project: Path) -> None:
+    """Protects the substitutions in slurm.sbatch."""
+    lines = re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", (project / "slurm.sbatch").read_text(), re.M)
+    asked = dict(lines)
+    assert asked["job-name"] == "My_Proj"
+    assert asked["nodes"] == "2"
+    assert asked["gpus-per-node"] == "4"
+    assert asked["ntasks-per-node"] == "1"
+    assert asked["cpus-per-task"] == "16"
+    assert asked["open-mode"] == "append"
+
+
+SRUN = """#!/usr/bin/env bash
+printf '%s\\n' "$@" > srun.arguments
+while [[ $1 == --* ]]; do shift; done
+for node in 0 1; do SLURM_NODEID=$node "$@"; done
+"""
+SCONTROL = """#!/usr/bin/env bash
+[[ $* == "show hostnames n[7-8]" ]] && printf 'n7\\nn8\\n'
+"""
+LAUNCH = """#!/usr/bin/env bash
+echo "$NNODES $NODE_RANK $MASTER_ADDR $MASTER_PORT $NPROC"
+printf '<%s>' "$@"
+echo
+"""
+
+
+def run_batch_script(project: Path, folder: Path, **environment: str) -> list[str]:
+    """Run slurm.sbatch with stand-ins for SLURM and launch.sh; return what these printed."""
+    for name, text in {"srun": SRUN, "scontrol": SCONTROL, "launch.sh": LAUNCH}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    slurm = {
+        "SLURM_JOB_ID": "123456",
+        "SLURM_JOB_NODELIST": "n[7-8]",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_CPUS_PER_TASK": "16",
+    }
+    result = subprocess.run(
+        ["bash", project / "slurm.sbatch", "--name", "two words"],
+        cwd=folder,
+        env={"PATH": f"{folder}:{os.environ['PATH']}", **slurm, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def test_slurm_starts_one_launcher_on_each_node(project: Path, tmp_path: Path) -> None:
+    """Protects the exports of slurm.sbatch, NODE_RANK inside srun, and the quotes around "$@"."""
+    launched = run_batch_script(project, tmp_path, SLURM_GPUS_ON_NODE="8")
+    assert launched == [
+        "2 0 n7 13456 8",
+        "<--name><two words>",
+        "2 1 n7 13456 8",
+        "<--name><two words>",
+    ]
+    arguments = (tmp_path / "srun.arguments").read_text().splitlines()
+    assert {"--kill-on-bad-exit=1", "--cpus-per-task=16"} <= set(arguments)
+
+
+def test_slurm_leaves_the_process_count_to_the_user_and_to_launch_sh(
+    project: Path, tmp_path: Path
+) -> None:
+    """Protects the order NPROC, SLURM_GPUS_ON_NODE, launch.sh's default."""
+    asked = run_batch_script(project, tmp_path, SLURM_GPUS_ON_NODE="8", NPROC="3")
+    assert asked[0] == "2 0 n7 13456 3"
+    unknown = run_batch_script(project, tmp_path)
+    assert unknown[0] == "2 0 n7 13456 "
+
+
+def test_slurm_outside_of_the_project_says_where_to_submit(project: Path, tmp_path: Path) -> None:
+    """Protects the check for launch.sh."""
+    result = subprocess.run(
+        ["bash", project / "slurm.sbatch"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert f"no launch.sh in {tmp_path}" in result.stderr
+
+
+def test_kubernetes_starts_the_pods_of_the_answers(project: Path) -> None:
+    """Protects the substitutions in kubernetes/job.yaml."""
+    job = manifests(project)["Job"]["spec"]
+    [container] = job["template"]["spec"]["containers"]
+    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert job["completions"] == job["parallelism"] == 2
+    assert environment["NNODES"] == "2"
+    assert environment["NPROC"] == "4"
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
+
+
+def test_kubernetes_knows_the_exit_codes_of_the_launcher(project: Path) -> None:
+    """Protects podFailurePolicy: a stopped run starts again uncounted, a wrong option does not."""
+    rules = manifests(project)["Job"]["spec"]["podFailurePolicy"]["rules"]
+    actions = {
+        code: rule["action"]
+        for rule in rules
+        for code in rule.get("onExitCodes", {"values": []})["values"]
+    }
+    assert actions == {75: "Ignore", 2: "FailJob"}
+    assert "TRY_AGAIN = 75 " in (project / "launch.py").read_text()
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_kubernetes_run_folders_can_be_written_by_every_node(nodes: int, tmp_path: Path) -> None:
+    """Protects the access mode: ReadWriteOnce would leave the pods of the other nodes pending."""
+    folder = render(tmp_path / "p", project_name="p", nodes=nodes, parts=["kubernetes"])
+    modes = manifests(folder)["PersistentVolumeClaim"]["spec"]["accessModes"]
+    assert modes == [{1: "ReadWriteOnce", 2: "ReadWriteMany"}[nodes]]
+
+
+@pytest.mark.parametrize("name", ["My_Proj", "No", "null", "A" * 64, "a" * 56 + "_-_b", "x__Y-z"])
+def test_kubernetes_names_are_valid_and_fit_together(name: str, tmp_path: Path) -> None:
+    """Protects the name's filters: lower case, no underscore, room for the pod's index, quotes."""
+    folder = render(tmp_path / "p", project_name=name, nodes=4096, parts=["kubernetes"])
+    found = manifests(folder)
+    service, job, claim = (found[k] for k in ("Service", "Job", "PersistentVolumeClaim"))
+    pod = job["spec"]["template"]["spec"]
+    host, service_name = job["metadata"]["name"], service["metadata"]["name"]
+
+    for label in (f"{host}-4095", service_name, claim["metadata"]["name"]):
+        assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", label), label
+    assert pod["subdomain"] == service_name
+    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": host}
+    addresses = [e["value"] for e in pod["containers"][0]["env"] if e["name"] == "MASTER_ADDR"]
+    assert addresses == [f"{host}-0.{service_name}"]
+    claims = [
+        v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if v["name"] == "runs"
+    ]
+    assert claims == [claim["metadata"]["name"]]
+
+
+def test_kubernetes_runs_the_image_that_the_dockerfile_builds(project: Path) -> None:
+    """Protects the user, the run folder and the port, which stand in more than one place."""
+    dockerfile = (project / "Dockerfile").read_text()
+    found = manifests(project)
+    pod = found["Job"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    [port] = [e["value"] for e in container["env"] if e["name"] == "MASTER_PORT"]
+
+    assert f"ARG UID={pod['securityContext']['runAsUser']}\n" in dockerfile
+    assert "WORKDIR /app\n" in dockerfile
+    assert 'ENTRYPOINT ["./launch.sh"]\n' in dockerfile
+    assert mounts == {"runs": "/app/runs", "shm": "/dev/shm"}
+    assert [p["port"] for p in found["Service"]["spec"]["ports"]] == [int(port)]
+    assert [p["containerPort"] for p in container["ports"]] == [int(port)]
+
+
+def test_docker_installs_the_dependencies_that_pyproject_declares(
+    project: Path, tmp_path: Path
+) -> None:
+    """Runs the Dockerfile's own command; protects the layer that comes before the sources."""
+    text = (project / "Dockerfile").read_text().replace("\\\n", "")
+    [command] = re.findall(r"^RUN (python -c .*?) > /tmp/requirements.txt", text, re.M)
+    shutil.copy(project / "pyproject.toml", tmp_path)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    result = subprocess.run(
+        ["sh", "-c", command],
+        cwd=tmp_path,
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    declared = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert declared
+    assert result.stdout.splitlines() == declared
+
+
+def test_the_workflow_pins_each_action_by_commit_and_only_reads(project: Path) -> None:
+    """Protects the pins, each with its version beside it, and the permissions."""
+    text = (project / ".github/workflows/tests.yml").read_text()
+    uses = re.findall(r"uses: (.*)$", text, re.M)
+    assert len(uses) == 2
+    for line in uses:
+        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_the_launcher_reads_each_variable_that_the_parts_set(project: Path) -> None:
+    """Protects the contract between launch.sh, launch.py and the parts: a name changed in one."""
+    launcher = (project / "launch.sh").read_text() + (project / "launch.py").read_text()
+    [container] = manifests(project)["Job"]["spec"]["template"]["spec"]["containers"]
+    for name in [entry["name"] for entry in container["env"]]:
+        assert re.search(rf"""["']{name}["']""", launcher), name
