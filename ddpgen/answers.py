@@ -1,0 +1,133 @@
+"""The answers that were given: by an option, by --set, or by --answers, in this order of precedence."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from ddpgen.console import usage
+from ddpgen.template import Answer, Loader, Question, closest
+
+# Enough for any file of answers; a device such as /dev/zero does not end.
+_MOST_BYTES = 1 << 20
+
+
+def collect(
+    questions: Mapping[str, Question],
+    options: Mapping[str, Answer],
+    assignments: Sequence[str],
+    file: Path | None,
+) -> dict[str, Answer]:
+    """Return the answers that were given, by the name of their question.
+
+    Args:
+        questions: what the template asks.
+        options: answers that were given by an option of their own.
+        assignments: the values of --set, each "KEY=VALUE".
+        file: the value of --answers.
+
+    Raises:
+        Failure: names the key and, for a file, the line.
+    """
+    assigned = _read_assignments(questions, assignments)
+    for name in options.keys() & assigned.keys():
+        if options[name] != assigned[name]:
+            raise usage(
+                f"{questions[name].option} and --set {name}=... give different answers",
+                f"give {name} once",
+            )
+    from_file = read_file(questions, file) if file else {}
+    return {**from_file, **assigned, **options}
+
+
+def _read_assignments(
+    questions: Mapping[str, Question], assignments: Sequence[str]
+) -> dict[str, Answer]:
+    answers: dict[str, Answer] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise usage(f"--set {assignment!r} has no =", "--set KEY=VALUE, such as --set gpus=4")
+        question = _known(questions, name, "--set")
+        if name in answers:
+            raise usage(f"--set {name}=... is given twice", f"give {name} once")
+        answers[name] = _parsed(question, value, f"--set {name}")
+    return answers
+
+
+def read_file(questions: Mapping[str, Question], file: Path) -> dict[str, Answer]:
+    """Return the answers in a YAML file; the answers file of another project will do.
+
+    Raises:
+        Failure: the file cannot be read, is not a mapping, or has a key or value that is wrong.
+    """
+    root = _compose(file)
+    if not isinstance(root, yaml.MappingNode):
+        raise usage(f"{file} holds no answers", "write lines such as `gpus: 4` into it")
+    answers: dict[str, Answer] = {}
+    seen: set[str] = set()
+    for key, value in root.value:
+        where = f"{file}, line {key.start_mark.line + 1}"
+        name = str(key.value)
+        if name in seen:
+            raise usage(f"{where}: {name} is given twice", f"give {name} once")
+        seen.add(name)
+        if name.startswith("_"):  # where another project came from is no answer
+            continue
+        question = _known(questions, name, where)
+        answers[name] = _parsed(question, _scalar_or_list(value), f"{where}: {name}")
+    return answers
+
+
+def _compose(file: Path) -> yaml.Node | None:
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise usage(f"{file} is too large to be a file of answers")
+        node: yaml.Node | None = yaml.compose(text.decode("utf-8"), Loader=Loader)
+    except OSError as problem:
+        raise usage(f"cannot read {file}: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise usage(f"{file} is not a text file", "write lines such as `gpus: 4`") from None
+    except (yaml.YAMLError, RecursionError) as problem:
+        raise usage(f"{file}{_line_of(problem)} is not valid YAML{_reason_of(problem)}") from None
+    return node
+
+
+def _line_of(problem: Exception) -> str:
+    mark = getattr(problem, "problem_mark", None)
+    return f", line {mark.line + 1}," if mark else ""
+
+
+def _reason_of(problem: Exception) -> str:
+    reason = getattr(problem, "problem", None) or getattr(problem, "reason", None)
+    return f": {reason}" if reason else ""
+
+
+def _scalar_or_list(node: yaml.Node) -> object:
+    """Return a node's value: a scalar, or a list of scalars. Aliases inside a list are not expanded."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_scalar(item) for item in node.value]
+    return _scalar(node)
+
+
+def _scalar(node: yaml.Node) -> object:
+    if not isinstance(node, yaml.ScalarNode):
+        return {}  # no question takes a mapping or a nested list: refused by its type
+    return yaml.constructor.SafeConstructor().construct_object(node)  # type: ignore[no-untyped-call]
+
+
+def _known(questions: Mapping[str, Question], name: str, where: str) -> Question:
+    if name in questions:
+        return questions[name]
+    guess = closest(name, list(questions))
+    hint = f"did you mean {guess}?" if guess else f"one of {', '.join(questions)}"
+    raise usage(f"{where}: there is no question {name!r}", hint)
+
+
+def _parsed(question: Question, value: object, where: str) -> Answer:
+    try:
+        return question.parse(value)
+    except ValueError as problem:
+        raise usage(f"{where}: {problem}", "ddpgen new --help") from None
