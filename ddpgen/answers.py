@@ -1,11 +1,11 @@
-"""The answers that were given: by an option, by --set, or by --answers, in this order of precedence."""
+"""The answers that were given: an option wins over --set, and --set over --answers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
-from ddpgen.console import usage
+from ddpgen.console import UsageFailure
 from ddpgen.template import Answer, Loader, Question, closest
 
 # Enough for any file of answers; a device such as /dev/zero does not end.
@@ -32,7 +32,7 @@ def collect(
     assigned = _read_assignments(questions, assignments)
     for name in options.keys() & assigned.keys():
         if options[name] != assigned[name]:
-            raise usage(
+            raise UsageFailure(
                 f"{questions[name].option} and --set {name}=... give different answers",
                 f"give {name} once",
             )
@@ -47,10 +47,12 @@ def _read_assignments(
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise usage(f"--set {assignment!r} has no =", "--set KEY=VALUE, such as --set gpus=4")
+            raise UsageFailure(
+                f"--set {assignment!r} has no =", "--set KEY=VALUE, such as --set gpus=4"
+            )
         question = _known(questions, name, "--set")
         if name in answers:
-            raise usage(f"--set {name}=... is given twice", f"give {name} once")
+            raise UsageFailure(f"--set {name}=... is given twice", f"give {name} once")
         answers[name] = _parsed(question, value, f"--set {name}")
     return answers
 
@@ -63,19 +65,19 @@ def read_file(questions: Mapping[str, Question], file: Path) -> dict[str, Answer
     """
     root = _compose(file)
     if not isinstance(root, yaml.MappingNode):
-        raise usage(f"{file} holds no answers", "write lines such as `gpus: 4` into it")
+        raise UsageFailure(f"{file} holds no answers", "write lines such as `gpus: 4` into it")
     answers: dict[str, Answer] = {}
     seen: set[str] = set()
     for key, value in root.value:
         where = f"{file}, line {key.start_mark.line + 1}"
-        name = str(key.value)
+        name = key.value if isinstance(key, yaml.ScalarNode) else "?"
         if name in seen:
-            raise usage(f"{where}: {name} is given twice", f"give {name} once")
+            raise UsageFailure(f"{where}: {name} is given twice", f"give {name} once")
         seen.add(name)
         if name.startswith("_"):  # where another project came from is no answer
             continue
         question = _known(questions, name, where)
-        answers[name] = _parsed(question, _scalar_or_list(value), f"{where}: {name}")
+        answers[name] = _parsed(question, _value(value), f"{where}: {name}")
     return answers
 
 
@@ -84,14 +86,16 @@ def _compose(file: Path) -> yaml.Node | None:
         with file.open("rb") as stream:
             text = stream.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
-            raise usage(f"{file} is too large to be a file of answers")
+            raise UsageFailure(f"{file} is too large to be a file of answers")
         node: yaml.Node | None = yaml.compose(text.decode("utf-8"), Loader=Loader)
     except OSError as problem:
-        raise usage(f"cannot read {file}: {problem.strerror}") from None
+        raise UsageFailure(f"cannot read {file}: {problem.strerror}") from None
     except UnicodeDecodeError:
-        raise usage(f"{file} is not a text file", "write lines such as `gpus: 4`") from None
+        raise UsageFailure(f"{file} is not a text file", "write lines such as `gpus: 4`") from None
     except (yaml.YAMLError, RecursionError) as problem:
-        raise usage(f"{file}{_line_of(problem)} is not valid YAML{_reason_of(problem)}") from None
+        raise UsageFailure(
+            f"{file}{_line_of(problem)} is not valid YAML{_reason_of(problem)}"
+        ) from None
     return node
 
 
@@ -105,29 +109,28 @@ def _reason_of(problem: Exception) -> str:
     return f": {reason}" if reason else ""
 
 
-def _scalar_or_list(node: yaml.Node) -> object:
-    """Return a node's value: a scalar, or a list of scalars. Aliases inside a list are not expanded."""
+def _value(node: yaml.Node) -> object:
+    """Return a scalar or a list of scalars; what is nested deeper is no answer and stays a node."""
     if isinstance(node, yaml.SequenceNode):
-        return [_scalar(item) for item in node.value]
-    return _scalar(node)
-
-
-def _scalar(node: yaml.Node) -> object:
+        return [_value(item) if isinstance(item, yaml.ScalarNode) else item for item in node.value]
     if not isinstance(node, yaml.ScalarNode):
-        return {}  # no question takes a mapping or a nested list: refused by its type
-    return yaml.constructor.SafeConstructor().construct_object(node)  # type: ignore[no-untyped-call]
+        return node
+    try:
+        return yaml.constructor.SafeConstructor().construct_object(node)
+    except (yaml.YAMLError, ValueError):
+        return node
 
 
 def _known(questions: Mapping[str, Question], name: str, where: str) -> Question:
     if name in questions:
         return questions[name]
-    guess = closest(name, list(questions))
+    guess = closest(name, questions)
     hint = f"did you mean {guess}?" if guess else f"one of {', '.join(questions)}"
-    raise usage(f"{where}: there is no question {name!r}", hint)
+    raise UsageFailure(f"{where}: there is no question {name!r}", hint)
 
 
 def _parsed(question: Question, value: object, where: str) -> Answer:
     try:
         return question.parse(value)
     except ValueError as problem:
-        raise usage(f"{where}: {problem}", "ddpgen new --help") from None
+        raise UsageFailure(f"{where}: {problem}", "ddpgen new --help") from None

@@ -11,7 +11,7 @@ import click
 
 from ddpgen import __version__, console
 
-# Name: its line in `ddpgen --help`. The module ddpgen.commands.<name> is imported when it is called.
+# Each with its line in `ddpgen --help`; ddpgen.commands.<name> is imported when it is called.
 _COMMANDS = {
     "new": "Make a training project in a new folder.",
     "presets": "List what a project's model and data can start from.",
@@ -55,6 +55,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = group.main(list(arguments), prog_name="ddpgen", standalone_mode=False)
         console.flush()
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        help_text.show()
+        return help_text.exit_code
     except BrokenPipeError:
         return _reader_is_gone()
     except (KeyboardInterrupt, click.Abort):
@@ -70,13 +73,11 @@ def run(arguments: Sequence[str]) -> int:
 def _translate(problem: Exception) -> console.Failure:
     if isinstance(problem, console.Failure):
         return problem
-    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
-        return console.usage("no command is given", "ddpgen --help")
     if isinstance(problem, click.UsageError):
         where = problem.ctx.command_path if problem.ctx else "ddpgen"
-        return console.usage(problem.format_message().rstrip("."), f"{where} --help")
+        return console.UsageFailure(problem.format_message().rstrip("."), f"{where} --help")
     if isinstance(problem, click.ClickException):
-        return console.Failure(problem.format_message(), exit_code=problem.exit_code)
+        return console.Failure(problem.format_message())
     if isinstance(problem, OSError):
         return _translate_os_error(problem)
     return _bug(problem)
@@ -86,7 +87,9 @@ def _translate_os_error(problem: OSError) -> console.Failure:
     reason = problem.strerror or str(problem)
     where = f" ({os.fsdecode(problem.filename)})" if problem.filename else ""
     if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return console.Failure(f"{reason}; nothing was left behind{where}", "make room, or choose another disk")
+        return console.Failure(
+            f"{reason}; nothing was left behind{where}", "make room, or choose another disk"
+        )
     if problem.errno == errno.ENAMETOOLONG:
         return console.Failure("the path is too long for this file system", "choose a shorter path")
     if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:

@@ -14,23 +14,24 @@ class Failure(click.ClickException):
     Args:
         message: what is wrong; names the value, the bound or the path.
         hint: what to type instead; "" when there is nothing to advise.
-        exit_code: 2 when the command line or a value on it is wrong, 1 for everything else.
     """
 
-    def __init__(self, message: str, hint: str = "", exit_code: int = 1) -> None:
-        """Keep the two lines and the exit code."""
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        """Keep the two lines."""
         super().__init__(message)
         self.hint = hint
-        self.exit_code = exit_code
 
 
-def usage(message: str, hint: str = "") -> Failure:
-    """Return the failure for a wrong command line: exit code 2."""
-    return Failure(message, hint, exit_code=2)
+class UsageFailure(Failure):
+    """The command line, or a value that was given, is wrong."""
+
+    exit_code = 2
 
 
 def prepare_streams() -> None:
-    """Let a path that is not valid UTF-8 be printed as the bytes it is, so that it can be pasted."""
+    """Print a path that is not valid UTF-8 as the bytes it is, so that it can be pasted."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")
 
@@ -88,5 +89,5 @@ def _one_line(text: str) -> str:
 
 
 def _colour() -> bool | None:
-    """Return False where NO_COLOR asks for none (no-color.org), else let Click look at the stream."""
+    """Return False where NO_COLOR asks for no colours; else Click looks at the stream."""
     return False if os.environ.get("NO_COLOR") else None

@@ -9,14 +9,14 @@ import re
 import sys
 import unicodedata
 
-from ddpgen.console import usage
+from ddpgen.console import UsageFailure
 
 MAX_LENGTH = 64
 _ALLOWED = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 _WINDOWS = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10)}
 
-# Installed together with a generated project: `pip install -e .` of another project with one of these
-# names would take the package's place. A test compares this with the template's pyproject.toml.
+# What a generated project installs: `pip install -e .` of a project with one of these names would
+# take the package's place. A test compares this with the template's pyproject.toml.
 DEPENDENCIES = frozenset(
     {
         "copier", "ddpgen", "mlflow", "numpy", "pytest", "ruff", "mypy", "scikit-learn", "scipy",
@@ -40,7 +40,7 @@ def check(name: str, command: str) -> str | None:
     """
     problem = _problem(name)
     if problem:
-        raise usage(f"{_shown(name)} cannot be a project's name: {problem}",
+        raise UsageFailure(f"{_shown(name)} cannot be a project's name: {problem}",
                     command.format(suggest(name)))  # fmt: skip
     if keyword.issoftkeyword(name):
         return f"{name} is a word of Python's grammar in some places; another name reads better"

@@ -1,4 +1,4 @@
-"""The options of `ddpgen new` that answer the template's questions, made from its one declaration."""
+"""The options of `ddpgen new` that answer the template's questions, made from their declaration."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +23,7 @@ def question_options(questions: Mapping[str, Question]) -> Callable[[Function], 
     """
 
     def decorate(function: Function) -> Function:
-        for question in reversed(questions.values()):  # decorators apply from the bottom up
+        for question in reversed(list(questions.values())):  # decorators apply from the bottom up
             if question.name != "project_name":
                 function = _option(question)(function)
         return function

@@ -1,4 +1,4 @@
-"""Add a project's files to a folder that holds files already, for --force. Nothing is lost by it."""
+"""Add a project's files to a folder that holds files already; an error puts everything back."""
 
 import contextlib
 import filecmp

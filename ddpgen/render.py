@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ddpgen import staging
-from ddpgen.console import Failure, usage
+from ddpgen.console import Failure, UsageFailure
 from ddpgen.template import ANSWERS_FILE, REVISION, SOURCE, Answer, questions, template_dir
 
 
@@ -39,7 +39,7 @@ def render(
         from plumbum import local
 
     try:
-        # Without git on its PATH Copier is twice as fast; a template that is a plain folder needs none.
+        # Copier is twice as fast when it finds no git, and a plain folder needs none.
         with local.env(PATH=""):
             copier.run_copy(
                 str(template_dir()),
@@ -68,11 +68,11 @@ def _refused(problem: ValueError) -> Exception:
         return problem
     question = questions()[found[1]]
     hint = "" if question.computed else f"{question.option} {question.default}"
-    return usage(f"{question.option}: {found[2]}", hint)
+    return UsageFailure(f"{question.option}: {found[2]}", hint)
 
 
 def _record_source(answers_file: Path) -> None:
-    """Record where the project came from, the same on every machine, in place of Copier's own keys."""
+    """Record where the project came from by a text that is the same on every machine."""
     text = answers_file.read_text(encoding="utf-8")
     text = re.sub(r"^_(?:commit|src_path):.*\n(?:[ \t]+.*\n)*", "", text, flags=re.MULTILINE)
     comments = re.match(r"(?:#.*\n|\n)*", text)
@@ -82,7 +82,7 @@ def _record_source(answers_file: Path) -> None:
 
 
 def _own(files: list[Path]) -> None:
-    """Give the files the permissions that new files have here, not those of the installed template."""
+    """Give files the permissions of new files; an installed template may be read-only."""
     umask = os.umask(0)
     os.umask(umask)
     for file in files:

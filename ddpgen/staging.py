@@ -1,7 +1,7 @@
 """A temporary folder beside the target, and the one step that moves what is in it into place.
 
-A process that is killed cannot tidy up. So each folder has a lock that the system drops when its owner
-ends; the next `ddpgen new` beside it removes the folders that nobody holds.
+A process that is killed cannot tidy up. So each folder has a lock that the system drops when its
+owner ends; the next `ddpgen new` beside it removes the folders that nobody holds.
 """
 
 import contextlib
@@ -40,9 +40,7 @@ def folder(beside: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Hold signals back for a moment that has to be finished; they are delivered after it."""
-    held = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    )
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpgen.console import Failure, usage
+from ddpgen.console import Failure, UsageFailure
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,7 @@ def inspect(typed: str) -> Target:
     """
     name = os.path.basename(typed.rstrip("/"))
     if name in {"", ".", ".."}:
-        raise usage(
-            f"{typed!r} does not end in the name of a project", "ddpgen new myproj"
-        )
+        raise UsageFailure(f"{typed!r} does not end in the name of a project", "ddpgen new myproj")
     path = Path(os.path.abspath(typed))
     if path.is_symlink():
         if not path.exists():

@@ -1,7 +1,7 @@
 """Where the template is, what it asks, and what a project remembers of where it came from."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ _OPTION_NAMES = {"parts": "with"}
 
 Answer = str | int | float | bool | list[str]
 
-# The C parser is about five times faster; it is missing only where PyYAML was built without libyaml.
+# The C parser is five times as fast; it is missing only where PyYAML was built without libyaml.
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def template_dir() -> Path:
-    """Return the folder of the template: inside an installed package, or beside it in a checkout."""
+    """Return the template's folder: inside an installed package, or beside it in a checkout."""
     here = Path(__file__).resolve().parent
     packaged = here / "_template"
     return packaged if packaged.is_dir() else here.parent / "template"
@@ -40,7 +40,7 @@ class Question:
         type: "str", "int", "float" or "bool".
         help: what is asked, in one line.
         default: the answer when nobody is asked; a str may be a Jinja expression.
-        choices: the allowed values, each with the line that describes it; empty when any is allowed.
+        choices: the allowed values, each with its description; empty when any is allowed.
         multiselect: whether the answer is a list of choices.
     """
 
@@ -65,7 +65,7 @@ class Question:
         """Return the answer that a word of the command line or a YAML value stands for.
 
         Raises:
-            ValueError: when it is of the wrong type or not one of the choices; says what is allowed.
+            ValueError: it is of the wrong type or not one of the choices; says what is allowed.
         """
         if self.multiselect:
             return self._parse_list(value)
@@ -89,7 +89,7 @@ class Question:
         raise ValueError(f"{value!r} is not a choice; {mean}choose from {', '.join(self.choices)}")
 
 
-def closest(word: str, words: Mapping[str, object] | list[str]) -> str | None:
+def closest(word: str, words: Iterable[str]) -> str | None:
     """Return the known word that was probably meant, if there is one."""
     import difflib
 
@@ -129,7 +129,12 @@ def _parse_str(value: object) -> str:
     return value
 
 
-_PARSERS = {"int": _parse_int, "float": _parse_float, "bool": _parse_bool, "str": _parse_str}
+_PARSERS: dict[str, Callable[[object], Answer]] = {
+    "int": _parse_int,
+    "float": _parse_float,
+    "bool": _parse_bool,
+    "str": _parse_str,
+}
 
 
 @functools.cache
