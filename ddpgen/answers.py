@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from ddpgen.console import UsageFailure
-from ddpgen.template import Answer, Loader, Question, closest
+from ddpgen.template import SOURCE_KEYS, Answer, Loader, Question, closest
 
 # Enough for any file of answers; a device such as /dev/zero does not end.
 _MOST_BYTES = 1 << 20
@@ -74,7 +74,7 @@ def read_file(questions: Mapping[str, Question], file: Path) -> dict[str, Answer
         if name in seen:
             raise UsageFailure(f"{where}: {name} is given twice", f"give {name} once")
         seen.add(name)
-        if name.startswith("_"):  # where another project came from is no answer
+        if name in SOURCE_KEYS:  # where another project came from is no answer
             continue
         question = _known(questions, name, where)
         answers[name] = _parsed(question, _value(value), f"{where}: {name}")
@@ -109,16 +109,27 @@ def _reason_of(problem: Exception) -> str:
     return f": {reason}" if reason else ""
 
 
+class _Unreadable:
+    """A value that answers no question: each of them refuses its type."""
+
+    def __repr__(self) -> str:
+        return "a nested or malformed value"
+
+
 def _value(node: yaml.Node) -> object:
-    """Return a scalar or a list of scalars; what is nested deeper is no answer and stays a node."""
+    """Return a scalar or a list of scalars; no answer is nested deeper."""
     if isinstance(node, yaml.SequenceNode):
-        return [_value(item) if isinstance(item, yaml.ScalarNode) else item for item in node.value]
+        return [_scalar(item) for item in node.value]
+    return _scalar(node)
+
+
+def _scalar(node: yaml.Node) -> object:
     if not isinstance(node, yaml.ScalarNode):
-        return node
+        return _Unreadable()
     try:
         return yaml.constructor.SafeConstructor().construct_object(node)
     except (yaml.YAMLError, ValueError):
-        return node
+        return _Unreadable()
 
 
 def _known(questions: Mapping[str, Question], name: str, where: str) -> Question:

@@ -3,7 +3,6 @@
 import errno
 import importlib
 import os
-import sys
 import traceback
 from collections.abc import Sequence
 
@@ -52,14 +51,25 @@ def run(arguments: Sequence[str]) -> int:
         0, 1 when something is in the way, 2 when the command line is wrong, 130 after Ctrl-C.
     """
     console.prepare_streams()
+    code = _call(arguments)
+    try:
+        console.flush()
+    except OSError as problem:
+        console.abandon_output()
+        if not isinstance(problem, BrokenPipeError):
+            console.error(console.Failure(f"cannot write the output: {problem.strerror}"))
+        return 1
+    return code
+
+
+def _call(arguments: Sequence[str]) -> int:
     try:
         code = group.main(list(arguments), prog_name="ddpgen", standalone_mode=False)
-        console.flush()
     except click.exceptions.NoArgsIsHelpError as help_text:
         help_text.show()
         return help_text.exit_code
     except BrokenPipeError:
-        return _reader_is_gone()
+        return 1  # the reader of our output has ended, as `| head -1` does: nobody to tell
     except (KeyboardInterrupt, click.Abort):
         console.error(console.Failure("interrupted"))
         return 130
@@ -105,9 +115,3 @@ def _bug(problem: Exception) -> console.Failure:
         f"ddpgen has a bug: {type(problem).__name__}: {what}",
         "DDPGEN_DEBUG=1 and the same command, and report what it prints",
     )
-
-
-def _reader_is_gone() -> int:
-    """Be quiet when the reader of our output has ended, as `| head -1` does."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1

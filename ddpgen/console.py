@@ -66,6 +66,11 @@ def flush() -> None:
             stream.flush()
 
 
+def abandon_output() -> None:
+    """Throw away what standard output still holds; Python would try to write it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def confirm(question: str) -> bool:
     """Ask a question on the terminal whose answer is no unless somebody types yes."""
     return click.confirm(question, default=False)

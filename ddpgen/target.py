@@ -26,15 +26,25 @@ class Target:
     entries: tuple[str, ...]
 
 
+def name_of(typed: str) -> str:
+    """Return the last part of the path: what the folder, and so the project, is called.
+
+    Raises:
+        Failure: the path ends in no name of its own.
+    """
+    name = os.path.basename(typed.rstrip("/"))
+    if name in {"", ".", ".."}:
+        raise UsageFailure(f"{typed!r} does not end in the name of a project", "ddpgen new myproj")
+    return name
+
+
 def inspect(typed: str) -> Target:
     """Look at the place that was typed, without touching it.
 
     Raises:
         Failure: no folder can be there: it is a file, a dangling link, below a file, or unreadable.
     """
-    name = os.path.basename(typed.rstrip("/"))
-    if name in {"", ".", ".."}:
-        raise UsageFailure(f"{typed!r} does not end in the name of a project", "ddpgen new myproj")
+    name = name_of(typed)
     path = Path(os.path.abspath(typed))
     if path.is_symlink():
         if not path.exists():

@@ -13,6 +13,7 @@ from ddpgen import __version__
 # Recorded in every project, the same text on every machine; Copier expands the ~ itself.
 SOURCE = "~/.local/share/ddpgen/template.bundle"
 REVISION = f"v{__version__}"
+SOURCE_KEYS = ("_commit", "_src_path")
 ANSWERS_FILE = ".copier-answers.yml"
 
 # A question is the option of the same name, except where English wants another word.

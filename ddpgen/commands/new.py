@@ -76,10 +76,10 @@ def command(
 
     The last part of PATH is the project's name. On a terminal, what is not given is asked.
     """
-    place = target.inspect(path)
     chosen = {name: answer for name, answer in options.items() if answer is not None}
     given = answers.collect(questions(), chosen, assignments, answers_file)
-    _check_name(path, place, given)
+    _check_name(path, given)
+    place = target.inspect(path)
     if not force:
         target.refuse_unless_empty(place, path)
     if place.path != Path(os.path.abspath(path)):
@@ -94,13 +94,14 @@ def command(
         _create(request)
 
 
-def _check_name(typed: str, place: Target, given: Answers) -> None:
-    """Check the project's name, which comes from the path unless it is given."""
+def _check_name(typed: str, given: Answers) -> None:
+    """Check the project's name: the last part of the path, unless another one is given."""
     if "project_name" in given:
         retry = "--set project_name={}"
     else:
+        given["project_name"] = target.name_of(typed)
         retry = "ddpgen new " + os.path.join(os.path.dirname(typed.rstrip("/")), "{}")
-    warning = names.check(str(given.setdefault("project_name", place.name)), retry)
+    warning = names.check(str(given["project_name"]), retry)
     if warning:
         console.note(warning)
 
@@ -177,7 +178,8 @@ def _finish(request: Request, count: int, answered: Answers, remark: str | None)
         for name, answer in answered.items()
         if name != "project_name" and answer != []
     )
-    console.out(f"{console.bold('Made')} {request.typed}: {count} files ({described})")
+    files = "1 file" if count == 1 else f"{count} files"
+    console.out(f"{console.bold('Made')} {request.typed}: {files} ({described})")
     if remark:
         console.note(remark)
     nodes = answered.get("nodes", 1)
