@@ -54,11 +54,9 @@ def run(arguments: Sequence[str]) -> int:
     code = _call(arguments)
     try:
         console.flush()
-    except OSError as problem:
+    except OSError:  # said already, or a pipe whose reader has ended
         console.abandon_output()
-        if not isinstance(problem, BrokenPipeError):
-            console.error(console.Failure(f"cannot write the output: {problem.strerror}"))
-        return 1
+        return code or 1
     return code
 
 

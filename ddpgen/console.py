@@ -42,8 +42,17 @@ def is_terminal() -> bool:
 
 
 def out(text: str = "") -> None:
-    """Print one line of the result on standard output."""
-    click.echo(text, color=_colour())
+    """Print one line of the result on standard output.
+
+    Raises:
+        Failure: it cannot be written. A reader that has ended is a BrokenPipeError instead.
+    """
+    try:
+        click.echo(text, color=_colour())
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise Failure(f"cannot write the output: {problem.strerror}") from None
 
 
 def bold(text: str) -> str:

@@ -16,8 +16,9 @@ REVISION = f"v{__version__}"
 SOURCE_KEYS = ("_commit", "_src_path")
 ANSWERS_FILE = ".copier-answers.yml"
 
-# A question is the option of the same name, except where English wants another word.
-_OPTION_NAMES = {"parts": "with"}
+# A question is the option of the same name, except where English wants another word, and except
+# for the project's name, which comes from the path.
+_OPTION_NAMES = {"parts": "--with", "project_name": "--set project_name"}
 
 Answer = str | int | float | bool | list[str]
 
@@ -54,8 +55,8 @@ class Question:
 
     @property
     def option(self) -> str:
-        """The option of `ddpgen new` that answers this question."""
-        return "--" + _OPTION_NAMES.get(self.name, self.name).replace("_", "-")
+        """What to type to answer this question."""
+        return _OPTION_NAMES.get(self.name, "--" + self.name.replace("_", "-"))
 
     @property
     def computed(self) -> bool:
