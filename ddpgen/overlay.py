@@ -55,9 +55,9 @@ def apply(chosen: Plan, content: Path, folder: Path, backup: Path) -> None:
                 saved.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(folder / file, saved)
                 undo.callback(os.replace, saved, folder / file)
-            else:
-                undo.callback(os.unlink, folder / file)
             os.replace(content / file, folder / file)
+            if file in chosen.new:
+                undo.callback(os.unlink, folder / file)
         undo.pop_all()
 
 
