@@ -1,0 +1,115 @@
+"""The commands, and the one place where an error becomes what people see."""
+
+import errno
+import importlib
+import os
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from ddpgen import __version__, console
+
+# Each with its line in `ddpgen --help`; ddpgen.commands.<name> is imported when it is called.
+_COMMANDS = {
+    "new": "Make a training project in a new folder.",
+    "presets": "List what a project's model and data can start from.",
+}
+
+
+class _Commands(click.Group):
+    """A group that knows its commands by name only, so that --help stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = importlib.import_module(f"ddpgen.commands.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ddpgen", message="%(prog)s %(version)s")
+def group() -> None:
+    """Write data-parallel PyTorch training projects that you own.
+
+    Start with: ddpgen new myproj
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. No exception but a signal's gets out.
+
+    Returns:
+        0, 1 when something is in the way, 2 when the command line is wrong, 130 after Ctrl-C.
+    """
+    console.prepare_streams()
+    code = _call(arguments)
+    try:
+        console.flush()
+    except OSError:  # said already, or a pipe whose reader has ended
+        console.abandon_output()
+        return code or 1
+    return code
+
+
+def _call(arguments: Sequence[str]) -> int:
+    try:
+        code = group.main(list(arguments), prog_name="ddpgen", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        help_text.show()
+        return help_text.exit_code
+    except BrokenPipeError:
+        return 1  # the reader of our output has ended, as `| head -1` does: nobody to tell
+    except (KeyboardInterrupt, click.Abort):
+        console.error(console.Failure("interrupted"))
+        return 130
+    except Exception as problem:
+        failure = _translate(problem)
+        console.error(failure)
+        return failure.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def _translate(problem: Exception) -> console.Failure:
+    if isinstance(problem, console.Failure):
+        return problem
+    if isinstance(problem, click.UsageError):
+        where = problem.ctx.command_path if problem.ctx else "ddpgen"
+        return console.UsageFailure(problem.format_message().rstrip("."), f"{where} --help")
+    if isinstance(problem, click.ClickException):
+        return console.Failure(problem.format_message())
+    if isinstance(problem, OSError):
+        return _translate_os_error(problem)
+    return _bug(problem)
+
+
+def _translate_os_error(problem: OSError) -> console.Failure:
+    reason = problem.strerror or str(problem)
+    where = f" ({os.fsdecode(problem.filename)})" if problem.filename else ""
+    if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return console.Failure(
+            f"{reason}; nothing was left behind{where}", "make room, or choose another disk"
+        )
+    if problem.errno == errno.ENAMETOOLONG:
+        return console.Failure("the path is too long for this file system", "choose a shorter path")
+    if problem.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        return console.Failure(f"{reason}{where}", "choose a folder of your own")
+    return console.Failure(f"{reason}{where}")
+
+
+def _bug(problem: Exception) -> console.Failure:
+    if os.environ.get("DDPGEN_DEBUG"):
+        traceback.print_exception(problem)
+    what = str(problem).strip().split("\n")[0]
+    return console.Failure(
+        f"ddpgen has a bug: {type(problem).__name__}: {what}",
+        "DDPGEN_DEBUG=1 and the same command, and report what it prints",
+    )

@@ -1,0 +1,75 @@
+"""The tool as people have it: a wheel, built from this checkout, installed into an environment."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from support import ROOT, Tool
+
+
+@contextlib.contextmanager
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
+    """Give a folder that all workers of pytest-xdist share, and whether to fill it now."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / name
+    with FileLock(shared / f"{name}.lock"):
+        yield folder, not folder.exists()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    with made_once(tmp_path_factory, "dist") as (folder, missing):
+        if missing:
+            subprocess.run(
+                [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder],
+                cwd=ROOT,
+                check=True,
+                capture_output=True,
+            )
+        (found,) = folder.glob("ddpgen-*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def executable(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `ddpgen` of an environment where the wheel is installed, not the checkout.
+
+    The environment borrows the dependencies of the one that runs the tests: that takes no network.
+    """
+    with made_once(tmp_path_factory, "environment") as (folder, missing):
+        if missing:
+            venv.create(folder, with_pip=False, symlinks=True)
+            (site,) = folder.glob("lib/python*/site-packages")
+            borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+            (site / "borrowed.pth").write_text("\n".join(sorted(borrowed)) + "\n")
+            subprocess.run(
+                [sys.executable, "-m", "pip", "--python", folder, "install", "--quiet",
+                 "--no-deps", "--no-index", "--force-reinstall", wheel],
+                check=True,
+                capture_output=True,
+            )  # fmt: skip
+    return folder / "bin" / "ddpgen"
+
+
+@pytest.fixture
+def tool(executable: Path, tmp_path: Path) -> Tool:
+    """The installed tool in an empty folder, with an empty home and a git that knows nobody."""
+    home, box = tmp_path / "home", tmp_path / "box"
+    home.mkdir()
+    box.mkdir()
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GIT_", "PYTHON", "XDG_", "COPIER_", "CLICK_", "LC_"))
+    }
+    git = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": str(tmp_path)}
+    return Tool(executable, box, {**inherited, **git, "HOME": str(home), "LANG": "C.UTF-8"})
