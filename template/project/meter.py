@@ -18,11 +18,15 @@ class Meter:
     """Loss, speed, and time spent waiting for data. Adding to it waits for nothing."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._loss = self._zero = torch.zeros((), device=world.device)
-        self._steps = self._samples = 0
+        self._zero = torch.zeros((), device=world.device)
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        """Forget everything: no average spans two epochs or the evaluation between them."""
+        self._loss = self._earlier_loss = self._zero  # sums over steps, still on the device
+        self._steps = self._epoch_steps = self._samples = 0
+        self._waited = self._worked = 0.0
         self._start = time.perf_counter()
-        self._epoch_steps, self._waited, self._worked = 0, 0.0, 0.0
 
     def timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Pass the batches on, and measure how long each takes to come and to be used."""
@@ -46,26 +50,30 @@ class Meter:
         """The mean loss of this rank since the last reading, still on the device."""
         return self._loss / max(1, self._steps)
 
+    @property
+    def epoch_loss(self) -> Tensor:
+        """The mean loss of this rank in this epoch, still on the device."""
+        return (self._earlier_loss + self._loss) / max(1, self._epoch_steps)
+
     def read(self, loss: float, lr: float) -> dict[str, float]:
         """Return what a log line says, with the loss averaged over ranks, and start again."""
         now = time.perf_counter()
         speed = self._samples / (now - self._start)
+        self._earlier_loss = self._earlier_loss + self._loss
         self._loss, self._steps, self._samples, self._start = self._zero, 0, 0, now
         return {"loss": loss, "lr": lr, "samples_per_second": speed}
 
-    def compare_ranks(self) -> str:
-        """Say which rank is the slowest in this epoch, and why. A collective, on every rank."""
-        steps = max(1, self._epoch_steps)
-        mine = (1000 * self._worked / steps, 1000 * self._waited / steps)
-        self._epoch_steps, self._waited, self._worked = 0, 0.0, 0.0
-        ranks = gather_from_ranks(mine)
+    def compare_ranks(self) -> dict[str, float]:
+        """Return milliseconds per step, and which rank waits longest for data. A collective."""
+        steps = max(1, self._epoch_steps) / 1000
+        ranks = gather_from_ranks((self._worked / steps, self._waited / steps))
         slowest = max(range(len(ranks)), key=lambda rank: ranks[rank][1])
-        work, wait = ranks[slowest]
-        average = sum(wait for _, wait in ranks) / len(ranks)
-        return (
-            f"per step: {work:.3g} ms of work, {average:.3g} ms waiting for data "
-            f"(longest on rank {slowest}: {wait:.3g} ms)"
-        )
+        return {
+            "work_ms": sum(work for work, _ in ranks) / len(ranks),
+            "data_wait_ms": sum(wait for _, wait in ranks) / len(ranks),
+            "data_wait_ms_slowest": ranks[slowest][1],
+            "slowest_rank": slowest,
+        }
 
 
 class StepProfiler:

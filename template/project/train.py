@@ -18,7 +18,15 @@ from tqdm import tqdm
 from batches import plan_batches, windows
 from config import Config, SettingsError, load_config
 from data import build_datasets
-from distributed import World, cleanup_ddp, no_sync, setup_ddp, sum_over_ranks, wrap_model
+from distributed import (
+    World,
+    cleanup_ddp,
+    no_sync,
+    reduce_loss,
+    setup_ddp,
+    sum_over_ranks,
+    wrap_model,
+)
 from exchange import Exchange
 from loaders import (
     Batch,
@@ -90,6 +98,7 @@ def train(config: Config, world: World, request: StopRequest) -> None:
         train_sampler.set_epoch(progress.epoch, progress.position)  # before iterating
         ddp.train()
         exchange.restart(progress.step)
+        meter.start_epoch()
         bar = tqdm(train_loader, f"epoch {progress.epoch + 1}", leave=False, disable=world.no_bar)
         for window in windows(meter.timed(bar), plan.accumulate):
             loss = train_step(ddp, stepper, window, world.device)
@@ -108,15 +117,15 @@ def train(config: Config, world: World, request: StopRequest) -> None:
             if exchange.save or progress.step % (config.save_every_steps or sys.maxsize) == 0:
                 save()
 
-        metrics = (
-            {} if exchange.stop else evaluate(world, stepper, shard, validation_loader, exchange)
-        )
-        if metrics:
+        if not exchange.stop:
+            epoch = {"loss": reduce_loss(meter.epoch_loss), **meter.compare_ranks()}
+            tracker.log("epoch", epoch, progress.step)
+            metrics = evaluate(world, stepper, shard, validation_loader, exchange)
+        if not exchange.stop:  # asked for during the evaluation: it will be done again
             tracker.log("validation", metrics, progress.step)
         if exchange.stop or progress.step == config.limit_steps:
-            save()  # in the middle of an epoch: progress.position says where
+            save()  # in the middle of the epoch: progress.position says where
             break
-        tracker.print(meter.compare_ranks())
         save(best=progress.end_epoch(config, metrics))
 
     saver.close()
