@@ -80,12 +80,14 @@ class Batches(Dataset[Batch]):
     """The owner's dataset, asked for a whole batch at a time.
 
     Each sample is fetched with random states of its own (seed_sample). A dataset may bring its
-    own `collate_fn(samples) -> batch`.
+    own `collate_fn(samples) -> batch`; it is found inside a Subset too (random_split).
     """
 
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         self.dataset = dataset
         self.seed = seed
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
         self.collate = getattr(dataset, "collate_fn", default_collate)
 
     def __getitem__(self, key: Key) -> Batch:
