@@ -19,8 +19,9 @@ _WINDOWS = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for
 # take the package's place. A test compares this with the template's pyproject.toml.
 DEPENDENCIES = frozenset(
     {
-        "copier", "ddpgen", "mlflow", "numpy", "pytest", "ruff", "mypy", "scikit-learn", "scipy",
-        "sklearn", "tensorboard", "torch", "torchvision", "tqdm", "tyro", "wandb",
+        "copier", "ddpgen", "mlflow", "mypy", "numpy", "pip", "pytest", "ruff", "scikit-learn",
+        "scipy", "setuptools", "sklearn", "tensorboard", "tomli-w", "torch", "torchvision", "tqdm",
+        "tyro", "wandb",
     }
 )  # fmt: skip
 
