@@ -8,6 +8,7 @@ import keyword
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 
 from ddpgen.console import UsageFailure
 
@@ -26,12 +27,12 @@ DEPENDENCIES = frozenset(
 )  # fmt: skip
 
 
-def check(name: str, command: str) -> str | None:
+def check(name: str, retry: Callable[[str], str]) -> str | None:
     """Refuse a name that a project cannot have.
 
     Args:
         name: the name of the project.
-        command: what was typed, with `{}` where the name belongs, to show what to type instead.
+        retry: returns what to type for another name.
 
     Returns:
         A warning about a name that works but will surprise, or None.
@@ -41,8 +42,8 @@ def check(name: str, command: str) -> str | None:
     """
     problem = _problem(name)
     if problem:
-        raise UsageFailure(f"{_shown(name)} cannot be a project's name: {problem}",
-                    command.format(suggest(name)))  # fmt: skip
+        message = f"{_shown(name)} cannot be a project's name: {problem}"
+        raise UsageFailure(message, retry(suggest(name)))
     if keyword.issoftkeyword(name):
         return f"{name} is a word of Python's grammar in some places; another name reads better"
     return None
