@@ -8,6 +8,7 @@ import keyword
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 
 from ddpgen.console import UsageFailure
 
@@ -19,18 +20,19 @@ _WINDOWS = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for
 # take the package's place. A test compares this with the template's pyproject.toml.
 DEPENDENCIES = frozenset(
     {
-        "copier", "ddpgen", "mlflow", "numpy", "pytest", "ruff", "mypy", "scikit-learn", "scipy",
-        "sklearn", "tensorboard", "torch", "torchvision", "tqdm", "tyro", "wandb",
+        "copier", "ddpgen", "mlflow", "mypy", "numpy", "pip", "pytest", "ruff", "scikit-learn",
+        "scipy", "setuptools", "sklearn", "tensorboard", "tomli-w", "torch", "torchvision", "tqdm",
+        "tyro", "wandb",
     }
 )  # fmt: skip
 
 
-def check(name: str, command: str) -> str | None:
+def check(name: str, retry: Callable[[str], str]) -> str | None:
     """Refuse a name that a project cannot have.
 
     Args:
         name: the name of the project.
-        command: what was typed, with `{}` where the name belongs, to show what to type instead.
+        retry: returns what to type for another name.
 
     Returns:
         A warning about a name that works but will surprise, or None.
@@ -40,8 +42,8 @@ def check(name: str, command: str) -> str | None:
     """
     problem = _problem(name)
     if problem:
-        raise UsageFailure(f"{_shown(name)} cannot be a project's name: {problem}",
-                    command.format(suggest(name)))  # fmt: skip
+        message = f"{_shown(name)} cannot be a project's name: {problem}"
+        raise UsageFailure(message, retry(suggest(name)))
     if keyword.issoftkeyword(name):
         return f"{name} is a word of Python's grammar in some places; another name reads better"
     return None

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_a_bad_name_is_refused_wherever_it_is_given(tool: Tool, name: str) -> No
         done = tool("new", "myproj", "--yes", *options)
         assert_refused(done, USAGE, "cannot be a project's name", "--set project_name=")
     assert snapshot(tool.cwd) == {}
+
+
+def test_what_is_suggested_can_be_pasted(tool: Tool) -> None:
+    """Protects the quoting of the parent in `_check_name`."""
+    done = tool("new", "{a} $(touch pwned)/class", "--yes")
+    assert_refused(done, USAGE, "keyword of Python")
+    command = done.err.splitlines()[1].removeprefix("try: ")
+    assert shlex.split(command) == ["ddpgen", "new", "{a} $(touch pwned)/my_class"]
 
 
 VALUES = [

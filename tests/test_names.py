@@ -26,7 +26,7 @@ any_name = st.one_of(
 def refused(name: str) -> UsageFailure | None:
     """Return the refusal of a name, or None when it is accepted."""
     try:
-        names.check(name, "ddpgen new {}")
+        names.check(name, "ddpgen new {}".format)
     except UsageFailure as failure:
         return failure
     return None

@@ -62,7 +62,7 @@ def distinct(projects: list[Path], *patterns: str) -> Iterator[Path]:
     seen = set()
     for project, pattern in itertools.product(projects, patterns):
         for path in sorted(project.rglob(pattern)):
-            key = (path.relative_to(project), path.read_bytes())
+            key = (path.relative_to(project), path.is_file() and path.read_bytes())
             if path.is_file() and key not in seen:
                 seen.add(key)
                 yield path

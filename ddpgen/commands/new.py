@@ -96,12 +96,15 @@ def command(
 
 def _check_name(typed: str, given: Answers) -> None:
     """Check the project's name: the last part of the path, unless another one is given."""
-    if "project_name" in given:
-        retry = "--set project_name={}"
-    else:
-        given["project_name"] = target.name_of(typed)
-        retry = "ddpgen new " + os.path.join(os.path.dirname(typed.rstrip("/")), "{}")
-    warning = names.check(str(given["project_name"]), retry)
+    is_given = "project_name" in given
+
+    def retry(name: str) -> str:
+        if is_given:
+            return f"--set project_name={name}"
+        return f"ddpgen new {shlex.quote(os.path.join(os.path.dirname(typed.rstrip('/')), name))}"
+
+    name = str(given.setdefault("project_name", target.name_of(typed)))
+    warning = names.check(name, retry)
     if warning:
         console.note(warning)
 
