@@ -34,7 +34,7 @@ test: lint
 # The files of the template are checked where they stand, by the rules of the project that they become;
 # the tests check generated projects by these rules once more, with the settings that they carry.
 RUFF_TEMPLATE := --isolated --target-version py311 --line-length 100
-FIRST_PARTY := --config 'src=["template/project"]' \
+FIRST_PARTY := --config 'src=["template/project", "template/project/tests"]' \
   --config 'lint.isort.known-first-party=["data", "model"]'
 MYPY_TEMPLATE := --config-file= --strict --untyped-calls-exclude=torch --ignore-missing-imports
 
@@ -47,8 +47,8 @@ lint: $(READY)
 	$(BIN)/mypy --strict ddpgen benchmarks tests
 	@set -e; for preset in template/presets/*; do \
 	  echo "mypy of template/project with $$preset"; \
-	  MYPYPATH="template/project:$$preset" \
-	    $(BIN)/mypy $(MYPY_TEMPLATE) template/project/*.py $$preset/*.py; \
+	  MYPYPATH="template/project:template/project/tests:$$preset" $(BIN)/mypy $(MYPY_TEMPLATE) \
+	    template/project/*.py template/project/tests/*.py $$preset/*.py; \
 	done
 	$(BIN)/shellcheck .ci/run
 

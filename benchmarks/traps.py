@@ -91,14 +91,14 @@ def linear() -> nn.Linear:
 def gradient(features: Tensor, target: Tensor) -> Row:
     """Compare the gradient of the averaged loss with that of one process on all samples."""
     alone = linear()
-    mse_loss(alone(features), target).backward()  # type: ignore[no-untyped-call]
+    mse_loss(alone(features), target).backward()
 
     ddp = DistributedDataParallel(linear())
     mine = slice(dist.get_rank(), None, PROCESSES)
     loss = mse_loss(ddp(features[mine]), target[mine])
     dist.all_reduce(loss)
     loss /= PROCESSES
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     lengths = [
         torch.cat(
             [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
