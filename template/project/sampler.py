@@ -58,12 +58,12 @@ class ShuffledBatchSampler(Sampler[tuple[int, list[int]]]):
                 f"batch_size {batch_size}, rank {rank}, world_size {world_size}, seed {seed}"
             )
         if size < batch_size * world_size:
-            fewer = f"at most {size} processes" if size else "a dataset that is not empty"
-            smaller = f"a batch_size of at most {size // world_size}, or fewer processes"
+            most = size // world_size
+            smaller = f"set batch_size to at most {most}, or " if most else ""
             raise ValueError(
-                f"the training set has {size} samples, but one step needs {batch_size * world_size}"
-                f" (batch_size {batch_size} x {world_size} processes): use "
-                f"{smaller if size >= world_size else fewer}"
+                f"the training set has {size} samples, but one step takes "
+                f"{batch_size * world_size} (batch_size {batch_size} x {world_size} processes): "
+                f"{smaller}start fewer processes"
             )
         self.size, self.batch_size = size, batch_size
         self.rank, self.world_size = rank, world_size
@@ -105,52 +105,67 @@ class ShuffledBatchSampler(Sampler[tuple[int, list[int]]]):
 def permute(positions: NDArray[np.int64], size: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return which samples are at these positions of an epoch's order.
 
-    Over the positions 0..size-1 each sample appears exactly once. The answer for a position does
-    not depend on what else is asked; memory and time are those of `positions`, not of `size`.
+    Over all positions each sample appears once. The answer for a position does not depend on what
+    else is asked; memory and time are those of `positions`, not of `size`.
 
     Args:
-        positions: Positions in 0..size-1, any shape.
-        size: Number of samples in the dataset, at least 1.
+        positions: Each in 0..size-1, shape [n].
+        size: Number of samples in the dataset.
         seed: Seed of the run, at least 0.
-        epoch: Epoch, at least 0.
+        epoch: Epoch, from 0.
 
     Returns:
-        Indices of samples in 0..size-1, in the shape of `positions`.
+        Indices of samples, each in 0..size-1, shape [n].
 
     Raises:
         ValueError: A position is not in 0..size-1, or `seed` or `epoch` is negative.
     """
     if positions.size and not (positions.min() >= 0 and positions.max() < size):
-        raise ValueError(f"positions must be in 0..{size - 1}")  # others could walk for ever
+        raise ValueError(f"positions must be in 0..{size - 1}")  # another could walk for ever
     columns = max(MIN_SIDE, math.isqrt(size - 1) + 1)
     rows = max(MIN_SIDE, -(-size // columns))
     rows += rows % 2  # rotations of odd length alone would reach only half of all orders
-    keys = SeedSequence(seed, spawn_key=(epoch,)).generate_state(ROTATIONS, np.uint64)
+    keys = SeedSequence(seed, spawn_key=(epoch,)).generate_state(ROTATIONS, np.uint64).tolist()
 
-    cells = _rotate(positions.astype(np.uint64), rows, columns, keys)
+    cells = _mix(positions.astype(np.uint64), rows, columns, keys)
     while (outside := cells >= size).any():
-        cells[outside] = _rotate(cells[outside], rows, columns, keys)
+        cells[outside] = _mix(cells[outside], rows, columns, keys)
     return cells.astype(np.int64)
 
 
-def _rotate(
-    cells: NDArray[np.uint64], rows: int, columns: int, keys: NDArray[np.uint64]
-) -> NDArray[np.uint64]:
+def _mix(cells: NDArray[np.uint64], rows: int, columns: int, keys: list[int]) -> NDArray[np.uint64]:
     """Send each cell of the grid to another one, by rotating columns and rows in turn."""
     row, column = np.divmod(cells, np.uint64(columns))
-    for column_key, row_key in keys.reshape(-1, 2):
-        row = (row + _random32(column_key, column)) % rows
-        column = (column + _random32(row_key, row)) % columns
-    return row * columns + column
+    for column_key, row_key in zip(keys[::2], keys[1::2], strict=True):
+        row = _rotate(row, rows, _splitmix64(column_key, column))
+        column = _rotate(column, columns, _splitmix64(row_key, row))
+    return row * np.uint64(columns) + column
 
 
-def _random32(key: np.uint64, counter: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return 32 random bits for each counter: the upper half of that output of splitmix64(key).
+def _rotate(
+    place: NDArray[np.uint64], length: int, random: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Return `(place + amount) % length`: an amount in 0..length-1 from each random number.
+
+    Without divisions, which would take half of the time: `length` is below 2**32, so the upper 32
+    random bits times `length` over 2**32 is the amount, and one subtraction is the remainder.
+    """
+    moved = place + (((random >> np.uint64(32)) * np.uint64(length)) >> np.uint64(32))
+    wrapped: NDArray[np.uint64] = np.minimum(moved, moved - np.uint64(length))
+    return wrapped  # the minimum, as an unsigned number below zero is a huge one
+
+
+def _splitmix64(seed: int, steps: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the output of the generator splitmix64 after so many steps from `seed`.
 
     Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014;
-    https://prng.di.unimi.it/splitmix64.c. Unsigned 64-bit arithmetic wraps, as it does there.
+    https://prng.di.unimi.it/splitmix64.c. Unsigned 64-bit numbers wrap here as they do there.
     """
-    z = key + counter * 0x9E3779B97F4A7C15
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
-    return (z ^ (z >> 31)) >> 32  # half the bits, so that adding a row or column cannot wrap
+    z = steps * np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(seed)
+    z ^= z >> 30
+    z *= 0xBF58476D1CE4E5B9
+    z ^= z >> 27
+    z *= 0x94D049BB133111EB
+    z ^= z >> 31
+    return z
