@@ -74,10 +74,21 @@ def setup_ddp(device: str = "auto", timeout: float = 600.0) -> World:
     if "RANK" in os.environ and not dist.is_initialized():
         dist.init_process_group(
             "nccl" if where.type == "cuda" else "gloo",
+            init_method=_meeting_place(),
+            rank=rank,
+            world_size=world_size,
             timeout=timedelta(seconds=timeout),
             device_id=where if where.type == "cuda" else None,
         )
     return World(rank, local_rank, world_size, where)
+
+
+def _meeting_place() -> str:
+    """Say where the processes find each other: in launch.py's file, or at torchrun's address."""
+    if "STORE_FILE" not in os.environ:
+        return "env://"
+    # What a crashed process wrote must not be read after a restart.
+    return f"file://{os.environ['STORE_FILE']}-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
 
 
 def _pick_device(device: str, local_rank: int) -> torch.device:

@@ -18,13 +18,14 @@ class Exchange:
     """Averages over ranks, and the agreement to stop or to save.
 
     It happens in every log step, and about once a second when steps are slow. Which steps these
-    are follows from numbers that are the same on every rank.
+    are follows from numbers that are the same on every rank. As long as it is there, a signal does
+    not end this process: it becomes a request to stop.
     """
 
-    def __init__(self, config: Config, world: World, request: StopRequest) -> None:
+    def __init__(self, config: Config, world: World) -> None:
         self.config = config
         self.world = world
-        self.request = request
+        self.request = StopRequest()
         self.stop = False  # some rank was asked to stop: all do, after this step
         self.save = False  # it is time for a checkpoint
         self._saved_at = time.monotonic()
@@ -35,6 +36,10 @@ class Exchange:
         self._step, self._time = step, time.monotonic()
         self._next = step + 1
         watch(self.config.step_timeout)
+
+    def saved(self) -> None:
+        """Take note of a checkpoint: the minutes to the next one count from here."""
+        self.save, self._saved_at = False, time.monotonic()
 
     def due(self, step: int) -> bool:
         """Say whether all ranks exchange after this step."""
@@ -57,8 +62,6 @@ class Exchange:
         means = reduce_tensor(torch.cat([*numbers, mine])).tolist()
         seconds, stop, save = means[len(values) :]
         self.stop, self.save = stop > 0, save > 0
-        if self.save:
-            self._saved_at = now
         wait = max(1, int(LONGEST_WAIT / seconds)) if seconds > 0 else self.config.log_every
         self.restart(step)
         self._next = min(step + wait, (step // self.config.log_every + 1) * self.config.log_every)

@@ -1,7 +1,7 @@
 """What launch.sh runs: torchrun, after the settings were checked, once and in one process.
 
-The environment says how many processes: NPROC, NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT (see
-launch.sh). `torchrun --standalone --nproc-per-node=2 train.py ...` works as well.
+The environment says how many processes: NPROC, NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT,
+MAX_RESTARTS (see launch.sh). `torchrun --standalone --nproc-per-node=2 train.py` works as well.
 
 Exit codes: 0 done; 75 stopped by a signal, the same command goes on; 2 wrong settings; 1 failed.
 """
@@ -9,79 +9,140 @@ Exit codes: 0 done; 75 stopped by a signal, the same command goes on; 2 wrong se
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
-STOP_SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1")
+from stopping import TRY_AGAIN, WRONG_SETTINGS, stop_signals
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+PROJECT = Path(__file__).resolve().parent
 
 
 def main() -> None:
     """Start the processes with this command line and wait for them."""
-    for name in STOP_SIGNALS:  # until torchrun handles them: there is nothing to save yet
-        signal.signal(getattr(signal, name), lambda *_: os._exit(TRY_AGAIN))
-    from config import PROJECT, load_config  # not above: a signal may come while it is imported
+    for number in stop_signals():  # until torchrun handles them: there is nothing to save yet
+        signal.signal(number, lambda *_: os._exit(TRY_AGAIN))
+    from config import load_config  # not above: a signal may come while it is imported
 
     options = sys.argv[1:]
     config = load_config(options)  # a misspelt setting ends here, before any process is started
-    rendezvous = find_rendezvous(read_number("NNODES", lowest=1))
-    processes = read_number("NPROC", lowest=1)
+    machines, processes = read_number("NNODES", lowest=1), read_number("NPROC", lowest=1)
+    rendezvous = meet_at_master(machines) if machines > 1 else []
+    restarts = read_number("MAX_RESTARTS", lowest=0)
+    if restarts and config.resume != "auto":
+        stop("MAX_RESTARTS needs --resume auto: each restart would begin again")
     if config.device != "cpu":
         processes = limit_to_gpus(processes)
     # torchrun would choose 1 and print a banner; share out the cores that this job may use.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) // processes)))
-    with tempfile.TemporaryDirectory(prefix="launch-") as folder:
-        os.environ["STOP_MARKER"] = str(Path(folder, "stopped"))
-        command = [f"--nproc-per-node={processes}", *rendezvous, str(PROJECT / "train.py")]
-        code = run([*command, *options])
-        stopped = Path(folder, "stopped").exists()
-    if code == TRY_AGAIN or (code == 0 and stopped):
-        print("stopped by a signal; the same command goes on from there", file=sys.stderr)
-        code = TRY_AGAIN
-    raise SystemExit(code)
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "120")  # 30 s: too short for a big save
+    os.environ["LAUNCHER_PID"] = str(os.getpid())
+    arguments = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
+    raise SystemExit(run(arguments, rendezvous, [str(PROJECT / "train.py"), *options]))
 
 
-def run(command: list[str]) -> int:
+def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
     """Run torchrun in this process and return the exit code; it hides those of the processes."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
     # By default SIGUSR1 would end torchrun and leave the processes behind.
-    handled = ",".join([*STOP_SIGNALS, "SIGHUP", "SIGQUIT"])
-    try:
-        torchrun([f"--signals-to-handle={handled}", *command])
-    except SignalException as error:
-        return TRY_AGAIN if error.sigval.name in STOP_SIGNALS else 128 + error.sigval
-    except ChildFailedError as error:  # each process has printed its own traceback
-        failures = sorted(error.failures.items(), key=lambda item: item[1].timestamp)
-        codes = {failure.exitcode for _, failure in failures}
-        if codes <= {-getattr(signal, name) for name in STOP_SIGNALS}:
-            return TRY_AGAIN  # a signal before the training could take note of it
-        if codes == {2}:
-            return 2  # wrong settings: rank 0 has said what is wrong
-        for rank, failure in failures:
-            print(f"error: rank {rank}: {first_line(failure.message)}", file=sys.stderr)
-        return 1
-    return 0
+    handled = ",".join(number.name for number in [*stop_signals(), signal.SIGQUIT])
+    with tempfile.TemporaryDirectory(prefix="launch-") as folder:
+        exit_code = Path(folder, "exit-code")  # what the training says
+        os.environ["EXIT_CODE_FILE"] = str(exit_code)
+        arguments += [f"--signals-to-handle={handled}", f"--log-dir={folder}"]
+        arguments += rendezvous or meet_here(Path(folder))
+        try:
+            torchrun([*arguments, *program])
+            code = 0
+        except SignalException as error:
+            wait_for_processes()
+            code = TRY_AGAIN if error.sigval in stop_signals() else 128 + error.sigval
+        except ChildFailedError as error:
+            code = 1 if exit_code.exists() else report(error.failures)
+        finally:
+            for number in stop_signals():  # all is over: nothing to stop any more
+                signal.signal(number, signal.SIG_IGN)
+        if exit_code.exists():
+            return int(exit_code.read_text(encoding="ascii"))
+    if code == TRY_AGAIN:
+        print("stopped before the first step; the same command starts again", file=sys.stderr)
+    return code
+
+
+def wait_for_processes() -> None:
+    """Wait for our processes: torchrun does not any more when a second signal comes."""
+    for number in stop_signals():
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:  # there is none left
+            return
+
+
+def report(failures: dict[int, ProcessFailure]) -> int:
+    """Say which process failed, the first one first, and return the exit code."""
+    codes = {failure.exitcode for failure in failures.values()}
+    if codes <= {-number for number in stop_signals()}:
+        return TRY_AGAIN  # a signal before the training could take note of it
+    for rank, failure in sorted(failures.items(), key=lambda item: failure_time(item[1])):
+        if failure.exitcode != -signal.SIGTERM:  # so torchrun ends the others
+            print(f"error: rank {rank}: {describe(failure)}", file=sys.stderr)
+    return 1
+
+
+def failure_time(failure: ProcessFailure) -> float:
+    """Return when a process failed; torchrun knows whole seconds, its file is more exact."""
+    file = Path(failure.error_file)
+    return file.stat().st_mtime if file.exists() else failure.timestamp
+
+
+def describe(failure: ProcessFailure) -> str:
+    """Return the exception and where it was raised; the process has printed the whole traceback."""
+    message = failure.message
+    if isinstance(message, str):  # no Python exception: killed, or ended by the watchdog
+        return message
+    stack = re.findall(r'File "(.+)", line (\d+)', message["extraInfo"]["py_callstack"])
+    ours = [f"{path}:{line}" for path, line in stack if Path(path).parent == PROJECT]
+    return f"{message['message'].splitlines()[0]} ({ours[-1] if ours else 'not in this project'})"
 
 
 def read_number(name: str, lowest: int) -> int:
-    """Read a whole number from the environment, 1 when it is not set."""
-    text = os.environ.get(name, "1")
+    """Read a whole number from the environment, `lowest` when it is not set."""
+    text = os.environ.get(name, str(lowest))
     if not text.isdecimal() or int(text) < lowest:
         stop(f"{name} must be a whole number of at least {lowest}, got {text!r}")
     return int(text)
 
 
-def find_rendezvous(machines: int) -> list[str]:
-    """Return torchrun's options for how the processes find each other."""
-    if machines == 1:
-        return ["--standalone"]  # a free port on this machine: two runs do not collide
+def meet_here(folder: Path) -> list[str]:
+    """Return torchrun's options for processes that find each other on this machine alone.
+
+    They meet in files. torchrun's own way, --standalone, opens two ports to the whole network
+    without any password, and one in two of its restarts fails on them.
+    """
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ["STORE_FILE"] = str(folder / "store")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    return [
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={folder / 'rendezvous'}",
+        "--rdzv-conf=store_type=file",
+    ]
+
+
+def meet_at_master(machines: int) -> list[str]:
+    """Return torchrun's options for processes on several machines: they meet at machine 0."""
     missing = [name for name in ("MASTER_ADDR", "NODE_RANK") if not os.environ.get(name)]
     if missing:
         stop(
@@ -111,16 +172,10 @@ def limit_to_gpus(processes: int) -> int:
     return processes
 
 
-def first_line(message: object) -> str:
-    """Return the exception itself from what torchrun has of a failed process."""
-    text = message["message"] if isinstance(message, dict) else message
-    return str(text).strip().splitlines()[0]
-
-
 def stop(message: str) -> NoReturn:
-    """End with a message and exit code 2."""
+    """End with a message about wrong settings."""
     print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(WRONG_SETTINGS)
 
 
 if __name__ == "__main__":

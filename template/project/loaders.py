@@ -10,10 +10,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset, default_collate
 
 from batches import BatchPlan
-from config import Config
+from config import Config, SettingsError
 from distributed import World
 from sampler import ShuffledBatchSampler
 from seeding import kept_random_state, seed_sample
+from stopping import die_with_parent, stop_signals
 
 Batch = Any  # what the dataset's samples become when collated; Batch[0] is the model's input
 Key = tuple[int, list[int]]  # the epoch and the indices of one batch
@@ -26,13 +27,16 @@ def build_train_loader(
     if config.overfit_batches is not None:
         few = min(len(dataset), config.overfit_batches * plan.samples_per_pass)  # type: ignore[arg-type]
         dataset = Subset(dataset, range(few))
-    sampler = ShuffledBatchSampler(
-        len(dataset),  # type: ignore[arg-type]
-        plan.batch_size,  # per process
-        rank=world.rank,
-        world_size=world.world_size,
-        seed=config.seed,
-    )
+    try:
+        sampler = ShuffledBatchSampler(
+            len(dataset),  # type: ignore[arg-type]
+            plan.batch_size,  # per process
+            rank=world.rank,
+            world_size=world.world_size,
+            seed=config.seed,
+        )
+    except ValueError as error:  # fewer samples than one step needs
+        raise SettingsError(str(error)) from None
     return sampler, _loader(config, world, dataset, sampler)
 
 
@@ -59,7 +63,7 @@ class ShardBatchSampler(Sampler[Key]):
 
     def __init__(self, size: int, batch_size: int, *, rank: int, world_size: int) -> None:
         if size < 1:
-            raise ValueError("the validation set is empty; build_datasets must return samples")
+            raise SettingsError("the validation set is empty; build_datasets must return samples")
         self.indices = range(rank, size, world_size)
         self.batch_size = batch_size
         self.is_empty = not self.indices
@@ -115,7 +119,7 @@ def _loader(
         num_workers=workers,
         persistent_workers=workers > 0,
         pin_memory=world.device.type == "cuda",
-        worker_init_fn=_ignore_signals,
+        worker_init_fn=_obey_parent,
         generator=torch.Generator(),  # or each new iterator would draw from the dropout's state
     )
 
@@ -124,10 +128,11 @@ def _as_it_is(batch: Batch) -> Batch:
     return batch
 
 
-def _ignore_signals(worker: int) -> None:
+def _obey_parent(worker: int) -> None:
     """Let only the training process answer a signal; it ends its workers when it is done."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
+    die_with_parent(signal.SIGKILL)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

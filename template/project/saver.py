@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from checkpoint import Checkpoints, read_checkpoint
+from checkpoint import Checkpoints, DamagedCheckpoint, read_checkpoint
 from config import Config, SettingsError
-from distributed import World, on_main_process
-from run_folder import claim_run_folder
+from distributed import World, gather_from_ranks, on_main_process
+from run_folder import RunFolderInUse, claim_run_folder
 
 
 class Saver:
@@ -28,7 +28,10 @@ class Saver:
 
     def _open(self) -> Path | None:
         folder, resume = self._config.run_folder, self._config.resume
-        self._lock = claim_run_folder(folder)  # the kernel frees it when this process ends
+        try:
+            self._lock = claim_run_folder(folder)  # the kernel frees it when this process ends
+        except RunFolderInUse as error:
+            raise SettingsError(str(error)) from None
         self._checkpoints = Checkpoints(folder / "checkpoints", self._config.keep_checkpoints)
         self._config.save(folder / "config.toml")
         if resume == "never":
@@ -37,20 +40,28 @@ class Saver:
             if not Path(resume).is_file():
                 raise SettingsError(f"resume is auto, never or a file; there is no file {resume}")
             return Path(resume)
-        newest = self._checkpoints.load_newest(report=self._world.print)
+        try:
+            newest = self._checkpoints.load_newest(report=self._world.print)
+        except DamagedCheckpoint as error:
+            raise SettingsError(f"{error}\nuse another --name, or --resume never") from None
         return newest[0] if newest else None
 
     def load(self) -> dict[str, Any] | None:
-        """Read the checkpoint to go on from, or None for a new run. Call on every rank.
+        """Read the checkpoint to go on from, or None for a new run. A collective.
 
         Raises:
-            SettingsError: This machine does not see the file.
+            SettingsError: Some rank cannot read the file: runs/ must be shared by all machines.
         """
         if self.resume_from is None:
             return None
-        if not self.resume_from.is_file():
-            raise SettingsError(f"{self.resume_from} is not on this machine; runs/ must be shared")
-        return read_checkpoint(self.resume_from)
+        state, problem = None, ""
+        try:
+            state = read_checkpoint(self.resume_from)
+        except (OSError, DamagedCheckpoint) as error:
+            problem = f"rank {self._world.rank} cannot read the checkpoint: {error}"
+        if problems := [text for text in gather_from_ranks(problem) if text]:
+            raise SettingsError(problems[0])
+        return state
 
     def save(self, state: dict[str, Any], step: int, *, best: bool = False) -> None:
         """Write a checkpoint while the training goes on."""

@@ -1,8 +1,7 @@
-"""How a run ends before its time: signals, a dead launcher, a step that hangs."""
+"""How a run ends before its time: by a signal, a dead launcher, a step that hangs."""
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -11,13 +10,45 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# Exit codes of launch.sh; the others are 0 (done) and 1 (failed).
+WRONG_SETTINGS = 2
+TRY_AGAIN = 75  # stopped by a signal, the same command goes on: EX_TEMPFAIL of sysexits.h
+
 PR_SET_PDEATHSIG = 1  # prctl(2)
 EXIT_SECONDS = 10.0
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that ask a run to stop."""
+    signals = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is ignored under nohup
+        signals.append(signal.SIGHUP)
+    return signals
+
+
+def end_on_signals() -> None:
+    """Let a signal, or the death of torchrun, end this process at once: nothing to save yet."""
+    for number in stop_signals():
+        signal.signal(number, signal.SIG_DFL)  # Python's own for Ctrl-C would print a traceback
+    die_with_parent(signal.SIGTERM)
+    launcher = os.environ.get("LAUNCHER_PID")
+    if launcher and os.getppid() != int(launcher):  # it was killed while torch was imported
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Let Linux send this signal when the parent is killed and cannot end its processes any more.
+
+    Otherwise they train on, unseen.
+    """
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
 class StopRequest:
-    """Remembers that a signal asked this process to stop.
+    """From its creation on, remembers that a signal asked this process to stop.
 
     A rank must not stop alone: the others would wait for it. So the handler only takes a note, and
     all ranks agree on a step (exchange.py).
@@ -25,28 +56,11 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal = 0
-        for number in STOP_SIGNALS:
+        for number in stop_signals():
             signal.signal(number, self._note)
-        _ask_for_signal_when_parent_dies()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-
-
-def _ask_for_signal_when_parent_dies() -> None:
-    """Let Linux send SIGTERM when torchrun is killed: it cannot tell its processes any more."""
-    if not sys.platform.startswith("linux") or "RANK" not in os.environ:
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent or parent == 1:  # it died before the request
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def tell_launcher() -> None:
-    """Tell launch.py that the run stopped because it was asked to: torchrun hides exit codes."""
-    if marker := os.environ.get("STOP_MARKER"):
-        Path(marker).touch()
 
 
 def watch(seconds: float) -> None:
@@ -62,13 +76,16 @@ def end_soon() -> None:
     watch(EXIT_SECONDS)
 
 
-def leave() -> NoReturn:
-    """End this process after success, without the interpreter's own shutdown.
+def leave(code: int) -> NoReturn:
+    """End this process with the exit code that launch.sh shall have. Call it on every rank.
 
-    In it a thread of gloo can wait for the GIL for ever, long after the work is done and saved.
-    https://github.com/pytorch/pytorch/issues/56297
+    Not by the interpreter's own shutdown: in it a thread of gloo can wait for the GIL for ever,
+    long after the work is done and saved. https://github.com/pytorch/pytorch/issues/56297
     """
     faulthandler.cancel_dump_traceback_later()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    if file := os.environ.get("EXIT_CODE_FILE"):
+        Path(file).write_text(str(code), encoding="ascii")
+        code = 0  # for torchrun: it hides the others, and starts the processes again
+    os._exit(code)

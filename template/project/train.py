@@ -41,30 +41,31 @@ from optim import Stepper
 from saver import Saver
 from seeding import seed_everything
 from state import Progress, collect_state, restore_state
-from stopping import StopRequest, end_soon, leave, tell_launcher
+from stopping import TRY_AGAIN, WRONG_SETTINGS, end_on_signals, end_soon, leave
 from tracker import Tracker
 
 
 @record  # torchrun's report then has the traceback of the rank that failed first
 def main() -> None:
     """Set up, train, clean up."""
+    end_on_signals()  # until there is something to save
     config = load_config(quiet=os.environ.get("RANK", "0") != "0")
-    request = StopRequest()  # from here on a signal is a wish, granted after the current step
     world = setup_ddp(config.device, config.collective_timeout)
     try:
-        train(config, world, request)  # the DDP object dies in there, before its process group
+        exit_code = train(config, world)  # the DDP object dies in there, before its process group
     except SettingsError as error:  # raised on every rank
-        world.print(f"error: {error}")
-        sys.exit(2)
+        if world.is_main:
+            print(f"error: {error}", file=sys.stderr)
+        leave(WRONG_SETTINGS)
     except BaseException:
         end_soon()  # and no collective from here on: the others may be gone, or wait elsewhere
         raise
     cleanup_ddp()
-    leave()
+    leave(exit_code)
 
 
-def train(config: Config, world: World, request: StopRequest) -> None:
-    """Run the epochs that are left. Call on every rank."""
+def train(config: Config, world: World) -> int:
+    """Run the epochs that are left and return the exit code. Call on every rank."""
     plan = plan_batches(config, world.world_size)
     seed_everything(config.seed)  # the same weights and the same split on every rank
     train_set, validation_set = build_datasets(config)
@@ -78,14 +79,16 @@ def train(config: Config, world: World, request: StopRequest) -> None:
     state = saver.load()
     progress = restore_state(state, config, world, model, stepper) if state else Progress()
     if progress.ended(config) and not config.eval_only:
-        return world.print(f"run {config.name} has ended: {progress}; give more --epochs to go on")
+        world.print(f"run {config.name} has ended: {progress}; give more --epochs to go on")
+        return 0
 
-    exchange = Exchange(config, world, request)
+    exchange = Exchange(config, world)  # from here on a signal is a wish, granted after a step
     tracker = Tracker(config, enabled=world.is_main, step=progress.step)
     tracker.print(f"{plan}, {stepper}, from step {progress.step} on {world.device.type}")
     if config.eval_only:
         metrics = evaluate(world, stepper, shard, validation_loader, exchange)
-        return tracker.log("validation", metrics, progress.step)
+        tracker.log("validation", metrics, progress.step)
+        return TRY_AGAIN if exchange.stop else 0
 
     ddp = wrap_model(config, world, model)  # DDP does not see later changes of the model
     meter, profiler = Meter(world), StepProfiler(config, world)
@@ -93,6 +96,7 @@ def train(config: Config, world: World, request: StopRequest) -> None:
     def save(best: bool = False) -> None:
         state = collect_state(config, model, stepper, progress)  # a collective: on every rank
         saver.save(state, progress.step, best=best)
+        exchange.saved()
 
     while not progress.ended(config) and not exchange.stop:
         train_sampler.set_epoch(progress.epoch, progress.position)  # before iterating
@@ -131,10 +135,11 @@ def train(config: Config, world: World, request: StopRequest) -> None:
     saver.close()
     tracker.close()
     if exchange.stop:
-        tell_launcher()
-        world.print(f"stopped at step {progress.step}; the same command goes on from there")
-    else:
-        world.print(f"done: {progress}; files in {config.run_folder}")
+        how = "the same command goes on" if config.resume == "auto" else "--resume auto goes on"
+        world.print(f"stopped by a signal at step {progress.step}; {how} from there")
+        return TRY_AGAIN
+    world.print(f"done: {progress}; files in {config.run_folder}")
+    return 0
 
 
 def train_step(
