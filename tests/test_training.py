@@ -24,7 +24,8 @@ def projects(executable: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
         if missing:
             for name, project in made.items():
                 preset = name if name in PRESETS else "regression"
-                command = [executable, "new", project, "--preset", preset, "--yes", "--no-git"]
+                command = [str(executable), "new", str(project), "--preset", preset]
+                command += ["--yes", "--no-git"]
                 subprocess.run(command, check=True, capture_output=True)
             for file in ("model.py", "data.py"):
                 shutil.copy(OWNER / file, made["owner"] / file)
@@ -47,6 +48,12 @@ def run(
     )
 
 
+def read_metrics(project: Path, name: str) -> list[dict[str, float]]:
+    """Read the lines of runs/NAME/metrics.jsonl."""
+    text = (project / "runs" / name / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_launch_trains_without_a_warning(
@@ -58,8 +65,8 @@ def test_launch_trains_without_a_warning(
     done = run(projects[preset], *command, processes=processes, PYTHONWARNINGS="error")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    lines = (projects[preset] / "runs" / name / "metrics.jsonl").read_text().splitlines()
-    losses = [line["validation/loss"] for line in map(json.loads, lines) if "validation/loss" in line]
+    lines = read_metrics(projects[preset], name)
+    losses = [line["validation/loss"] for line in lines if "validation/loss" in line]
     assert len(losses) == 6
     assert losses[-1] < 0.8 * losses[0]
     assert list((projects[preset] / "runs" / name).glob("events.out.tfevents.*"))
@@ -74,8 +81,8 @@ def test_the_number_of_processes_changes_nothing(projects: dict[str, Path]) -> N
         command = ["./launch.sh", "--name", name, "--tracker", "none", *options]
         done = run(projects["regression"], *command, processes=processes)
         assert done.returncode == 0, done.stderr
-        text = (projects["regression"] / "runs" / name / "metrics.jsonl").read_text()
-        line = [json.loads(line) for line in text.splitlines() if "validation/loss" in line][-1]
+        lines = read_metrics(projects["regression"], name)
+        line = [line for line in lines if "validation/loss" in line][-1]
         results.append({key: value for key, value in line.items() if key.startswith("validation/")})
     assert results[0] == pytest.approx(results[1], rel=1e-6)
     assert results[0] == pytest.approx(results[2], rel=1e-6)

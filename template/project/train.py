@@ -39,7 +39,7 @@ from meter import Meter, StepProfiler
 from model import build_model, compute_metrics, loss_fn, update_metrics
 from optim import Stepper
 from saver import Saver
-from seeding import seed_everything
+from seeding import seed_everything, use_deterministic_kernels
 from state import Progress, collect_state, restore_state
 from stopping import TRY_AGAIN, WRONG_SETTINGS, end_on_signals, end_soon, leave
 from tracker import Tracker
@@ -66,6 +66,8 @@ def main() -> None:
 
 def train(config: Config, world: World) -> int:
     """Run the epochs that are left and return the exit code. Call on every rank."""
+    if config.deterministic:
+        use_deterministic_kernels()
     plan = plan_batches(config, world.world_size)
     seed_everything(config.seed)  # the same weights and the same split on every rank
     train_set, validation_set = build_datasets(config)

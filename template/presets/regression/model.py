@@ -20,7 +20,8 @@ class MyModel(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map float features of shape (batch, 10) to predictions of shape (batch, 1)."""
-        return self.linear(features)
+        predictions: Tensor = self.linear(features)
+        return predictions
 
 
 def build_model(config: Config) -> nn.Module:
