@@ -27,7 +27,7 @@ CHUNK = 8192  # positions computed in one go: long enough for NumPy to be fast, 
 
 
 class ShuffledBatchSampler(Sampler[tuple[int, list[int]]]):
-    """The batches of one rank, as `(epoch, indices)`: give it to a DataLoader as `batch_sampler`.
+    """The batches of one rank, as `(epoch, indices)`; loaders.py gives it to the DataLoader.
 
     The ranks deal out one permutation as torch's DistributedSampler does: sample j of batch m of
     rank r is at position `start + m * batch_size * world_size + j * world_size + r`. So a step of

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import torch
 
 import train
 from config import load_config
 from helpers import ENVIRONMENT, PROJECT, launch, metrics, run_name, torchrun
-from loaders import Batch
+from loaders import Batch, to_device
 from model import build_model
 
 
@@ -58,16 +59,16 @@ def test_a_failing_rank_ends_the_job_and_is_named() -> None:
 
 def fail_on_rank_1() -> None:
     """Be train.py with a bug that shows on one rank only."""
-    original, calls = train.to_device, [0]
+    calls = [0]
 
-    def to_device(batch: Batch, device: torch.device) -> Batch:
+    def fail(batch: Batch, device: torch.device) -> Batch:
         calls[0] += 1
         if torch.distributed.get_rank() == 1 and calls[0] == 2:
             raise ValueError("a bad sample")
-        return original(batch, device)
+        return to_device(batch, device)
 
-    train.to_device = to_device
-    train.main()
+    with mock.patch.object(train, "to_device", fail):
+        train.main()
 
 
 if __name__ == "__main__":

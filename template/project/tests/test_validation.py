@@ -20,7 +20,6 @@ from loaders import build_validation_loader
 from model import build_model
 from optim import Stepper
 from seeding import seed_everything
-from stopping import StopRequest
 from train import evaluate
 
 # Number of samples, batch size, how close. A batch of one makes the forward pass the same to the
@@ -57,7 +56,7 @@ def worker(file: str) -> None:
     world = setup_ddp("cpu")
     config = load_config([])
     seed_everything(config.seed)
-    model, request = build_model(config), StopRequest()
+    model = build_model(config)
     _, validation = build_datasets(config)
     results = []
     for size, batch_size, _ in CASES:
@@ -66,7 +65,7 @@ def worker(file: str) -> None:
         few = Subset(validation, range(size))
         shard, loader = build_validation_loader(config, world, plan, few)
         stepper = Stepper(config, plan, model, world.device, batches=1)
-        exchange = Exchange(config, world, request)
+        exchange = Exchange(config, world)
         results.append(evaluate(world, stepper, shard, loader, exchange))
     if world.is_main:
         Path(file).write_text(json.dumps(results))
