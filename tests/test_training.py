@@ -59,7 +59,9 @@ def test_launch_trains_without_a_warning(
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = (projects[preset] / "runs" / name / "metrics.jsonl").read_text().splitlines()
-    losses = [line["validation/loss"] for line in map(json.loads, lines) if "validation/loss" in line]
+    losses = [
+        line["validation/loss"] for line in map(json.loads, lines) if "validation/loss" in line
+    ]
     assert len(losses) == 6
     assert losses[-1] < 0.8 * losses[0]
     assert list((projects[preset] / "runs" / name).glob("events.out.tfevents.*"))
