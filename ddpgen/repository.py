@@ -1,6 +1,7 @@
 """The first commit of a project. Whatever the user's git is set to, it works or says why not."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,8 +44,6 @@ def first_commit(folder: Path, files: Sequence[Path]) -> str | None:
     Returns:
         None, or why there is no commit; the folder then has no repository either.
     """
-    import shutil
-
     if shutil.which("git") is None:
         return "git is not installed, so the project has no repository; an update will need one"
     problem = _git(folder, "init", "--quiet")

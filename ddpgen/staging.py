@@ -25,16 +25,14 @@ _LOCK = "lock"
 def folder(beside: Path) -> Iterator[Path]:
     """Give an empty folder inside `beside`, on the same file system, and remove it at the end."""
     _sweep(beside)
-    with uninterrupted():  # from here on it is removed, whatever happens
-        staging = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
-    try:
-        with _locked(staging):
-            content = staging / "content"
-            content.mkdir()
-            yield content
-    finally:
-        with uninterrupted():
-            shutil.rmtree(staging, ignore_errors=True)
+    with contextlib.ExitStack() as at_the_end:
+        with uninterrupted():  # between these two lines nobody would know of the folder
+            staging = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
+            at_the_end.callback(_remove, staging)
+        at_the_end.enter_context(_locked(staging))
+        content = staging / "content"
+        content.mkdir()
+        yield content
 
 
 @contextlib.contextmanager
@@ -45,6 +43,11 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _remove(staging: Path) -> None:
+    with uninterrupted():
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def publish(content: Path, target: Target) -> None:

@@ -1,5 +1,6 @@
 """Where the template is, what it asks, and what a project remembers of where it came from."""
 
+import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -93,8 +94,6 @@ class Question:
 
 def closest(word: str, words: Iterable[str]) -> str | None:
     """Return the known word that was probably meant, if there is one."""
-    import difflib
-
     found = difflib.get_close_matches(word, list(words), n=1)
     return found[0] if found else None
 

@@ -54,7 +54,7 @@ def test_what_is_suggested_is_accepted(name: str) -> None:
         assert "\n" not in failure.message
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(name=any_name)
 def test_what_is_accepted_renders_and_comes_back(
     name: str, tmp_path_factory: pytest.TempPathFactory
@@ -69,7 +69,7 @@ def test_what_is_accepted_renders_and_comes_back(
     assert recorded["project_name"] == name
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_any_answers_render_and_come_back(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -89,7 +89,7 @@ def test_any_answers_render_and_come_back(
     assert {name: recorded[name] for name in answers} == answers
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(gpus=st.integers().filter(lambda number: not 1 <= number <= 128))
 def test_a_number_out_of_bounds_writes_nothing(
     gpus: int, tmp_path_factory: pytest.TempPathFactory

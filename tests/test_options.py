@@ -31,6 +31,7 @@ flavour:
     "sweet: with sugar": sweet
     "sour: with lemon": sour
 """
+ADDED = ("grad_clip", "compile_model", "flavour")
 
 
 def answers_of(project: Path) -> dict[str, object]:
@@ -42,11 +43,12 @@ def answers_of(project: Path) -> dict[str, object]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of the tool with its template, where the template asks three more questions."""
+    folder = tmp_path / "a rather long name with spaces, where YAML breaks a line in two or three"
     for part in ("ddpgen", "template"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "template/copier.yml").open("a") as file:
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    with (folder / "template/copier.yml").open("a") as file:
         file.write(EXTRA)
-    return tmp_path
+    return folder
 
 
 def ddpgen(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,6 +76,14 @@ def test_a_question_added_to_the_template_is_answered_by_its_option(checkout: Pa
     answers = answers_of(checkout / "proj")
     assert (answers["grad_clip"], answers["compile_model"]) == (0.25, True)
     assert answers["flavour"] == "sour"
+
+
+def test_a_long_path_to_the_template_leaves_no_trace(checkout: Path) -> None:
+    """Protects the pattern of `_record_source`, which has to remove each line of the path."""
+    assert ddpgen(checkout, "new", "proj", "--yes", "--no-git").returncode == 0
+    lines = (checkout / "proj/.copier-answers.yml").read_text().splitlines()
+    assert set(answers_of(checkout / "proj")) == {"_commit", "_src_path", *questions(), *ADDED}
+    assert not [line for line in lines if "rather" in line or line.startswith(" ")]
 
 
 @pytest.mark.parametrize(
