@@ -7,8 +7,9 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tomli_w
 import tyro
@@ -126,19 +127,26 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, naming the value and the bound."""
+        for name, value in asdict(self).items():
+            if isinstance(value, float) and not isfinite(value):
+                raise ValueError(f"{name} must be a finite number, got {value}")
         for name, lowest in LOWEST.items():
             value = getattr(self, name)
-            if value is not None and not value >= lowest:
+            if value is not None and value < lowest:
                 raise ValueError(f"{name} must be at least {lowest}, got {value}")
+        for name, highest in HIGHEST.items():
+            value = getattr(self, name)
+            if value > highest:
+                raise ValueError(f"{name} must be at most {highest}, got {value}")
         for name in ("lr", "clip_grad_norm", "save_every_minutes", "step_timeout"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and value <= 0:
                 raise ValueError(f"{name} must be a positive number, got {value}")
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
             raise ValueError(f"ema_decay must be between 0 and 1, got {self.ema_decay}")
         if self.global_batch_size is not None and self.accumulate != 1:
             raise ValueError("give global_batch_size or accumulate: one follows from the other")
-        if not self.name or "/" in self.name or self.name.startswith("."):
+        if not _names_a_folder(self.name):
             raise ValueError(f"name must be the name of a folder in runs/, got {self.name!r}")
 
     @property
@@ -147,8 +155,12 @@ class Config:
         return PROJECT / "runs" / self.name
 
     def save(self, path: Path) -> None:
-        """Write the settings as TOML, ready for --config. None has no TOML form and is left out."""
-        given = {key: value for key, value in asdict(self).items() if value is not None}
+        """Write the settings as TOML, ready for --config.
+
+        TOML has no null, so None is the word "None", as on the command line. If it were left out,
+        the value of another file would come back.
+        """
+        given = {key: "None" if value is None else value for key, value in asdict(self).items()}
         path.write_text(tomli_w.dumps(given), encoding="utf-8")
 
 
@@ -171,6 +183,18 @@ LOWEST = {
     "limit_steps": 1,
     "overfit_batches": 1,
 }
+HIGHEST = {
+    "seed": 2**32 - 1,  # NumPy takes no larger one
+    "step_timeout": 10**9,  # seconds; the timers count nanoseconds in 64 bits
+    "collective_timeout": 10**9,
+}
+
+
+def _names_a_folder(name: str) -> bool:
+    """Say whether a folder can have this name; a line break or an escape would garble messages."""
+    if not name.isprintable() or "/" in name or name.startswith("."):
+        return False
+    return 0 < len(name.encode()) <= 255
 
 
 def load_config(arguments: Sequence[str] | None = None, *, quiet: bool = False) -> Config:
@@ -183,46 +207,59 @@ def load_config(arguments: Sequence[str] | None = None, *, quiet: bool = False) 
     Raises:
         SystemExit: With code 2 after a message about a wrong setting, 0 after --help.
     """
-    files, rest = _split(list(sys.argv[1:] if arguments is None else arguments))
+    words = list(sys.argv[1:] if arguments is None else arguments)
     config = Config()
-    for file in [DEFAULT_FILE, *files]:
-        try:
-            words = _as_arguments(file)
-        except (OSError, ValueError) as error:
-            if not quiet:
-                print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(2) from None
-        config = tyro.cli(
-            Config, args=words, default=config, prog=str(file), console_outputs=not quiet
+    try:
+        files, words = _split(words)
+        for file in [DEFAULT_FILE, *files]:
+            config = _parse(_as_arguments(file), config, quiet, file)
+    except ValueError as error:
+        if not quiet:
+            print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    return _parse(words, config, quiet)
+
+
+def _parse(words: list[str], default: Config, quiet: bool, file: Path | None = None) -> Config:
+    try:
+        return tyro.cli(
+            Config,
+            args=words,
+            default=default,
+            prog="launch.sh",
+            description=Config.__doc__,
+            console_outputs=not quiet,
+            config=(tyro.conf.FlagConversionOff,) if file else (),  # a file says true or false
         )
-    return tyro.cli(
-        Config,
-        args=rest,
-        default=config,
-        prog="launch.sh",
-        description=Config.__doc__,
-        console_outputs=not quiet,
-    )
+    except SystemExit:
+        if file is None:
+            raise
+        raise ValueError(f"the above is in {file}") from None
 
 
 def _split(arguments: list[str]) -> tuple[list[Path], list[str]]:
     """Take `--config FILE` and `--config=FILE` out of the command line."""
-    files, rest = [], []
+    files: list[str] = []
+    rest: list[str] = []
     words = iter(arguments)
     for word in words:
         if word == "--config":
-            files.append(Path(next(words, "")))
+            files.append(next(words, ""))
         elif word.startswith("--config="):
-            files.append(Path(word.removeprefix("--config=")))
+            files.append(word.removeprefix("--config="))
         else:
             rest.append(word)
-    return files, rest
+    if "" in files:
+        raise ValueError("--config needs a TOML file")
+    return [Path(file) for file in files], rest
 
 
 def _as_arguments(file: Path) -> list[str]:
     """Turn a TOML file into command-line words: both are then checked by the same code."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {file.absolute()}: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{file} is not valid TOML: {error}") from None
     known = [field.name for field in fields(Config)]
@@ -232,12 +269,5 @@ def _as_arguments(file: Path) -> list[str]:
             close = get_close_matches(key, known, n=1)
             hint = f"did you mean {close[0]}?" if close else "./launch.sh --help lists them"
             raise ValueError(f"{file}: there is no setting {key!r}; {hint}")
-        words += _option(key, value)
+        words.append(f"--{key}={value}")  # one word: a value may start with a dash
     return words
-
-
-def _option(key: str, value: Any) -> list[str]:
-    flag = key.replace("_", "-")
-    if isinstance(value, bool):
-        return [f"--{flag}" if value else f"--no-{flag}"]
-    return [f"--{flag}", str(value)]

@@ -27,16 +27,13 @@ def build_train_loader(
     if config.overfit_batches is not None:
         few = min(len(dataset), config.overfit_batches * plan.samples_per_pass)  # type: ignore[arg-type]
         dataset = Subset(dataset, range(few))
-    try:
-        sampler = ShuffledBatchSampler(
-            len(dataset),  # type: ignore[arg-type]
-            plan.batch_size,  # per process
-            rank=world.rank,
-            world_size=world.world_size,
-            seed=config.seed,
-        )
-    except ValueError as error:  # fewer samples than one step needs
-        raise SettingsError(str(error)) from None
+    sampler = ShuffledBatchSampler(
+        len(dataset),  # type: ignore[arg-type]
+        plan.batch_size,  # per process
+        rank=world.rank,
+        world_size=world.world_size,
+        seed=config.seed,
+    )
     return sampler, _loader(config, world, dataset, sampler)
 
 
