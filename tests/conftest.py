@@ -14,7 +14,6 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from support import ROOT, Tool
 
-
 # The same examples in every run, and no limit on time: a slow machine is no bug.
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
