@@ -117,9 +117,9 @@ def describe(failure: ProcessFailure) -> str:
     return f"{message['message'].splitlines()[0]} ({ours[-1] if ours else 'not in this project'})"
 
 
-def read_number(name: str, lowest: int) -> int:
-    """Read a whole number from the environment, `lowest` when it is not set."""
-    text = os.environ.get(name, str(lowest))
+def read_number(name: str, lowest: int, default: int | None = None) -> int:
+    """Read a whole number from the environment; when it is not set, the default or `lowest`."""
+    text = os.environ.get(name, str(default or lowest))
     if not text.isdecimal() or int(text) < lowest:
         stop(f"{name} must be a whole number of at least {lowest}, got {text!r}")
     return int(text)
@@ -152,7 +152,9 @@ def meet_at_master(machines: int) -> list[str]:
     node = read_number("NODE_RANK", lowest=0)
     if node >= machines:
         stop(f"NODE_RANK must be from 0 to {machines - 1}, got {node}")
-    port = os.environ.get("MASTER_PORT", "29400")
+    port = read_number("MASTER_PORT", lowest=1, default=29400)
+    if port > 65535:
+        stop(f"MASTER_PORT must be from 1 to 65535, got {port}")
     return [
         f"--nnodes={machines}",
         f"--node-rank={node}",
