@@ -38,7 +38,7 @@ def main() -> None:
     if restarts and config.resume != "auto":
         stop("MAX_RESTARTS needs --resume auto: each restart would begin again")
     if config.device != "cpu":
-        processes = limit_to_gpus(processes)
+        processes = limit_to_gpus(processes, needed=config.device == "cuda")
     # torchrun would choose 1 and print a banner; share out the cores that this job may use.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (cores or 1) // processes)))
@@ -163,11 +163,13 @@ def meet_at_master(machines: int) -> list[str]:
     ]
 
 
-def limit_to_gpus(processes: int) -> int:
+def limit_to_gpus(processes: int, *, needed: bool) -> int:
     """Start no more processes than there are visible GPUs; on a CPU any number will do."""
     import torch
 
     gpus = torch.cuda.device_count()
+    if needed and gpus == 0:
+        stop("--device cuda, but no GPU is visible (nvidia-smi lists them); leave the option out")
     if 0 < gpus < processes:
         print(f"{processes} processes asked for, {gpus} GPU(s) visible: starting {gpus}")
         return gpus

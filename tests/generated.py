@@ -1,0 +1,112 @@
+"""A generated project in a folder of its own, its launch.sh run to the end, and its modules."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import copier
+from support import ROOT, Result
+
+TEMPLATE = ROOT / "template"
+PATIENCE = 120.0  # seconds after which a job is stuck; no test asserts that anything is quick
+
+# Nothing but this is inherited: the tests may themselves be started by torchrun, or under NPROC=8.
+ENVIRONMENT = {
+    **{name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ},
+    "PYTHON": sys.executable,
+}
+
+# The owner's data.py of these tests: 48 and 11 samples, and no second to import scikit-learn.
+DATA = '''"""Random numbers."""
+
+import torch
+from torch.utils.data import TensorDataset
+
+
+def build_datasets(config):
+    """Return the training and the validation set."""
+    draw = torch.Generator().manual_seed(config.seed)
+    features = torch.randn(59, 10, generator=draw)
+    target = features.sum(1, keepdim=True) + torch.randn(59, 1, generator=draw)
+    return TensorDataset(features[:48], target[:48]), TensorDataset(features[48:], target[48:])
+'''
+
+
+def generate(folder: Path, **answers: object) -> Path:
+    """Render the template with plain Copier, and give it the data above."""
+    copier.run_copy(
+        str(TEMPLATE),
+        folder,
+        data={"project_name": "myproj", "gpus": 2, **answers},
+        defaults=True,
+        quiet=True,
+        settings=copier.Settings(),
+    )
+    (folder / "data.py").write_text(DATA, encoding="utf-8")
+    return folder
+
+
+def start(
+    project: Path,
+    *options: str,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> "subprocess.Popen[str]":
+    """Start ./launch.sh with these options."""
+    return subprocess.Popen(
+        [project / "launch.sh", *options],
+        cwd=cwd or project,
+        env={**ENVIRONMENT, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(job: "subprocess.Popen[str]") -> Result:
+    """Wait for the end of a started ./launch.sh."""
+    with job:
+        try:
+            out, err = job.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            job.kill()  # its processes die with it
+            raise
+    return Result(job.returncode, out, err)
+
+
+def launch(
+    project: Path,
+    *options: str,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> Result:
+    """Run ./launch.sh with these options to its end."""
+    return finish(start(project, *options, cwd=cwd, env=env))
+
+
+def metrics(project: Path, name: str = "default") -> list[dict[str, Any]]:
+    """Read the lines of runs/NAME/metrics.jsonl."""
+    text = (project / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@contextmanager
+def imported(folder: Path, *names: str) -> Iterator[list[ModuleType]]:
+    """Import modules of a project, and forget all of its modules afterwards."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield [importlib.import_module(name) for name in names]
+    finally:
+        sys.path.remove(str(folder))
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file is not None and Path(file).is_relative_to(folder):
+                del sys.modules[name]
