@@ -23,17 +23,24 @@ Key = tuple[int, list[int]]  # the epoch and the indices of one batch
 def build_train_loader(
     config: Config, world: World, plan: BatchPlan, dataset: Dataset[Any]
 ) -> tuple[ShuffledBatchSampler, DataLoader[Batch]]:
-    """Shuffled batches of this rank: every rank gets the same number, all different samples."""
+    """Shuffled batches of this rank: every rank gets the same number, all different samples.
+
+    Raises:
+        SettingsError: One step needs more samples than the dataset has.
+    """
     if config.overfit_batches is not None:
         few = min(len(dataset), config.overfit_batches * plan.samples_per_pass)  # type: ignore[arg-type]
         dataset = Subset(dataset, range(few))
-    sampler = ShuffledBatchSampler(
-        len(dataset),  # type: ignore[arg-type]
-        plan.batch_size,  # per process
-        rank=world.rank,
-        world_size=world.world_size,
-        seed=config.seed,
-    )
+    try:
+        sampler = ShuffledBatchSampler(
+            len(dataset),  # type: ignore[arg-type]
+            plan.batch_size,  # per process
+            rank=world.rank,
+            world_size=world.world_size,
+            seed=config.seed,
+        )
+    except ValueError as error:  # one step needs more samples than there are
+        raise SettingsError(str(error)) from None
     return sampler, _loader(config, world, dataset, sampler)
 
 

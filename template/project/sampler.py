@@ -19,8 +19,6 @@ from numpy.random import SeedSequence
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from config import SettingsError
-
 # A change of these, or of any formula below, changes the order in which every run sees its data.
 ROTATIONS = 8
 MIN_SIDE = 8  # on a smaller grid eight rotations do not reach all orders about equally often
@@ -52,8 +50,7 @@ class ShuffledBatchSampler(Sampler[tuple[int, list[int]]]):
             seed: The same on all ranks, or they would draw from different permutations.
 
         Raises:
-            SettingsError: The dataset is smaller than one global batch.
-            ValueError: A value is out of range.
+            ValueError: A value is out of range, or the dataset is smaller than one global batch.
         """
         if batch_size < 1 or not 0 <= rank < world_size or seed < 0:
             raise ValueError(
@@ -63,7 +60,7 @@ class ShuffledBatchSampler(Sampler[tuple[int, list[int]]]):
         if size < batch_size * world_size:
             fewer = f"at most {size} processes" if size else "a dataset that is not empty"
             smaller = f"a batch_size of at most {size // world_size}, or fewer processes"
-            raise SettingsError(
+            raise ValueError(
                 f"the training set has {size} samples, but one step needs {batch_size * world_size}"
                 f" (batch_size {batch_size} x {world_size} processes): use "
                 f"{smaller if size >= world_size else fewer}"
