@@ -39,8 +39,13 @@ def build_train_loader(
             world_size=world.world_size,
             seed=config.seed,
         )
-    except ValueError as error:  # one step needs more samples than there are
+    except ValueError as error:  # one pass needs more samples than there are
         raise SettingsError(str(error)) from None
+    if plan.steps(len(sampler)) == 0:
+        raise SettingsError(
+            f"global_batch_size is {plan.samples_per_step}, but the training set has only "
+            f"{sampler.size} samples"
+        )
     return sampler, _loader(config, world, dataset, sampler)
 
 

@@ -72,7 +72,7 @@ class Stepper:
         self.device = device
         self.optimizer = build_optimizer(config, model)
         self.weights = self.optimizer.param_groups[0]["params"]
-        self.steps_per_epoch = -(-batches // plan.accumulate)
+        self.steps_per_epoch = plan.steps(batches)
         self.peak = self.lr = peak_learning_rate(config, plan)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self.ema = self._build_ema()

@@ -106,7 +106,7 @@ def train(config: Config, world: World) -> int:
         exchange.restart(progress.step)
         meter.start_epoch()
         bar = tqdm(train_loader, f"epoch {progress.epoch + 1}", leave=False, disable=world.no_bar)
-        for window in windows(meter.timed(bar), plan.accumulate):
+        for window in windows(meter.timed(bar), plan):
             loss = train_step(ddp, stepper, window, world.device)
             stepper.step(progress)
             progress.step += 1

@@ -101,7 +101,7 @@ def one_case(world: World, passes: int, precision: str) -> Result:
     gradient = torch.zeros(0)
     while progress.step < STEPS:
         sampler.set_epoch(progress.epoch)
-        for window in windows(loader, passes):
+        for window in windows(loader, plan):
             train_step(ddp, stepper, window, world.device)
             if progress.step == 0:
                 gradient = flat(
