@@ -3,7 +3,9 @@
     python benchmarks/sampler.py
 
 For one rank of two and batches of 32. Each measurement is a process of its own, so that no memory
-is left from another one. Needs Linux (memory is read from /proc) and 6 GB for torch at 1e8.
+is left from another one. Times are CPU time: both samplers compute in one thread and wait for
+nothing, so on an idle machine that is the time on the clock, and on a busy one it still holds.
+Needs Linux (memory is read from /proc) and 6 GB for torch at 1e8.
 Writes results/sampler.json and results/sampler.md beside this file.
 """
 
@@ -13,7 +15,6 @@ import itertools
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -62,31 +63,33 @@ def memory(field: str) -> int:
 
 
 def measure(name: str, size: int, start: int) -> dict[str, float]:
-    """Measure, in this process: seconds to the first batch, bytes added, seconds per batch."""
+    """Measure, in this process: CPU seconds to the first batch and per batch, bytes added."""
     Path("/proc/self/clear_refs").write_text("5")  # lets the peak begin at what is used now
     before = memory("VmRSS")
-    began = time.perf_counter()
+    began = time.process_time()
     batches = batches_of_epoch(name, size, start)
     next(batches)
-    first = time.perf_counter() - began
+    first = time.process_time() - began
     added = memory("VmHWM") - before
 
-    began = time.perf_counter()
+    began = time.process_time()
     count = sum(1 for _ in itertools.islice(batches, TIMED_BATCHES))
-    each = (time.perf_counter() - began) / count
+    each = (time.process_time() - began) / count
     return {"first_batch_s": first, "memory_added_bytes": added, "batch_s": each}
 
 
-def median_of_processes(name: str, size: int, start: int) -> dict[str, float]:
-    """Return the median of each measurement over five processes; one where a run takes long."""
+def least_disturbed(name: str, size: int, start: int) -> dict[str, float]:
+    """Return the least of each measurement over five processes; one where a run takes long.
+
+    The least, as timeit's documentation advises: what else the machine does only adds to it.
+    """
     processes = 1 if name == TORCH and size >= 10**8 else 5
     command = [sys.executable, __file__, "--measure", name, str(size), str(start)]
     runs = [
         json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         for _ in range(processes)
     ]
-    medians = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-    return medians | {"processes": processes}
+    return {key: min(run[key] for run in runs) for key in runs[0]} | {"processes": processes}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -116,8 +119,8 @@ def main() -> None:
             row = {
                 "sampler": name,
                 "size": size,
-                "epoch": median_of_processes(name, size, 0),
-                "resume": median_of_processes(name, size, resumed_at),
+                "epoch": least_disturbed(name, size, 0),
+                "resume": least_disturbed(name, size, resumed_at),
             }
             print(json.dumps(row), flush=True)
             rows.append(row)
@@ -128,6 +131,7 @@ def main() -> None:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "cpus": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
         "machine": platform.machine(),
     }
     results = HERE / "results"
