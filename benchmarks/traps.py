@@ -180,6 +180,8 @@ def table(rows: list[Row], generated: dict[str, float]) -> str:
         "|---:|---:|",
     ]
     lines += [f"| {processes} | {loss:.12f} |" for processes, loss in generated.items()]
+    spread = max(generated.values()) - min(generated.values())
+    lines += ["", f"Largest difference: {spread:.1e}."]
     return "\n".join(lines) + "\n"
 
 

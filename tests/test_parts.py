@@ -228,8 +228,9 @@ def test_kubernetes_knows_the_exit_codes_of_the_launcher(project: Path) -> None:
         for rule in rules
         for code in rule.get("onExitCodes", {"values": []})["values"]
     }
-    assert actions == {75: "Ignore", 2: "FailJob"}
-    assert "TRY_AGAIN = 75 " in (project / "launch.py").read_text()
+    launcher = (project / "stopping.py").read_text()
+    codes = dict(re.findall(r"^(TRY_AGAIN|WRONG_SETTINGS) = (\d+)", launcher, re.M))
+    assert actions == {int(codes["TRY_AGAIN"]): "Ignore", int(codes["WRONG_SETTINGS"]): "FailJob"}
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
