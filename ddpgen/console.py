@@ -3,7 +3,7 @@
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -60,12 +60,11 @@ def bold(text: str) -> str:
     return click.style(text, bold=True)
 
 
-def table(rows: Iterable[Sequence[str]], *, right: bool = False) -> None:
-    """Print rows of two cells in two columns; `right` aligns the first column to the right."""
-    cells = [(first, second) for first, second in rows]
-    width = max((len(first) for first, _ in cells), default=0)
-    for first, second in cells:
-        out(f"  {first.rjust(width) if right else first.ljust(width)}  {second}".rstrip())
+def table(rows: Sequence[tuple[str, str]]) -> None:
+    """Print rows of two cells in two columns."""
+    width = max((len(first) for first, _ in rows), default=0)
+    for first, second in rows:
+        out(f"  {first:<{width}}  {second}")
 
 
 def flush() -> None:

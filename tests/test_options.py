@@ -1,5 +1,6 @@
 """What the template asks, `ddpgen new` can be told, and each answer is taken as it is meant."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -51,11 +52,12 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def ddpgen(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ddpgen(checkout: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the tool of a checkout."""
     return subprocess.run(
         [sys.executable, "-m", "ddpgen", *arguments],
         cwd=checkout,
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -76,6 +78,19 @@ def test_a_question_added_to_the_template_is_answered_by_its_option(checkout: Pa
     answers = answers_of(checkout / "proj")
     assert (answers["grad_clip"], answers["compile_model"]) == (0.25, True)
     assert answers["flavour"] == "sour"
+
+
+def test_a_template_that_is_broken_is_said_in_two_lines(checkout: Path) -> None:
+    """Protects the last branch of `_translate`: whatever happens, nobody reads a traceback."""
+    (checkout / "template/project/broken.txt.jinja").write_text("{% if %}\n")
+    done = ddpgen(checkout, "new", "proj", "--yes")
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: ddpgen has a bug: TemplateSyntaxError: ")
+    assert second.startswith("try: DDPGEN_DEBUG=1")
+    assert not (checkout / "proj").exists()
+    assert not list(checkout.glob(".ddpgen-*"))
+    assert "Traceback" in ddpgen(checkout, "new", "proj", "--yes", DDPGEN_DEBUG="1").stderr
 
 
 def test_a_long_path_to_the_template_leaves_no_trace(checkout: Path) -> None:

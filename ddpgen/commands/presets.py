@@ -10,4 +10,4 @@ from ddpgen.template import questions
 def command() -> None:
     """List the presets, one a line."""
     preset = questions()["preset"]
-    console.table((name, label.removeprefix(f"{name}: ")) for name, label in preset.choices.items())
+    console.table([(name, text.removeprefix(f"{name}: ")) for name, text in preset.choices.items()])
