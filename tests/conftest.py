@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faults import Project
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from support import ROOT, Tool
@@ -80,3 +81,12 @@ def tool(executable: Path, tmp_path: Path) -> Tool:
     }
     git = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": str(tmp_path)}
     return Tool(executable, box, {**inherited, **git, "HOME": str(home), "LANG": "C.UTF-8"})
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A generated project; whatever was started in it is ended."""
+    made = Project(tmp_path / "project")
+    yield made
+    for job in made.jobs:
+        job.end()

@@ -57,7 +57,7 @@ def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
     # By default SIGUSR1 would end torchrun and leave the processes behind.
     handled = ",".join(number.name for number in [*stop_signals(), signal.SIGQUIT])
     with tempfile.TemporaryDirectory(prefix="launch-") as folder:
-        exit_code = Path(folder, "exit-code")  # what the training says
+        exit_code = Path(folder, "exit-code")  # which the training writes when it ends well
         os.environ["EXIT_CODE_FILE"] = str(exit_code)
         arguments += [f"--signals-to-handle={handled}", f"--log-dir={folder}"]
         arguments += rendezvous or meet_here(Path(folder))
@@ -65,24 +65,28 @@ def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
             torchrun([*arguments, *program])
             code = 0
         except SignalException as error:
-            wait_for_processes()
             code = TRY_AGAIN if error.sigval in stop_signals() else 128 + error.sigval
+            wait_for_processes(exit_code, code)
         except ChildFailedError as error:
             code = 1 if exit_code.exists() else report(error.failures)
-        finally:
-            for number in stop_signals():  # all is over: nothing to stop any more
-                signal.signal(number, signal.SIG_IGN)
+        for number in stop_signals():  # too late for one
+            signal.signal(number, signal.SIG_IGN)
         if exit_code.exists():
-            return int(exit_code.read_text(encoding="ascii"))
-    if code == TRY_AGAIN:
-        print("stopped before the first step; the same command starts again", file=sys.stderr)
+            code = int(exit_code.read_text(encoding="ascii"))
     return code
 
 
-def wait_for_processes() -> None:
-    """Wait for our processes: torchrun does not any more when a second signal comes."""
+def wait_for_processes(exit_code: Path, code: int) -> None:
+    """Wait for processes that torchrun has left alone, because a second signal came.
+
+    Or because the first one came just when it started them. They do not know of it, but look for
+    this file when they have imported torch (end_on_signals in stopping.py).
+    """
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
+    if not exit_code.exists():
+        exit_code.write_text(str(code), encoding="ascii")
+        print("stopped by a signal; the same command goes on", file=sys.stderr)
     while True:
         try:
             os.wait()
@@ -93,8 +97,9 @@ def wait_for_processes() -> None:
 def report(failures: dict[int, ProcessFailure]) -> int:
     """Say which process failed, the first one first, and return the exit code."""
     codes = {failure.exitcode for failure in failures.values()}
-    if codes <= {-number for number in stop_signals()}:
-        return TRY_AGAIN  # a signal before the training could take note of it
+    if codes <= {-number for number in stop_signals()}:  # before the training could take note
+        print("stopped by a signal; the same command starts again", file=sys.stderr)
+        return TRY_AGAIN
     for rank, failure in sorted(failures.items(), key=lambda item: failure_time(item[1])):
         if failure.exitcode != -signal.SIGTERM:  # so torchrun ends the others
             print(f"error: rank {rank}: {describe(failure)}", file=sys.stderr)

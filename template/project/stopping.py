@@ -31,9 +31,11 @@ def end_on_signals() -> None:
     for number in stop_signals():
         signal.signal(number, signal.SIG_DFL)  # Python's own for Ctrl-C would print a traceback
     die_with_parent(signal.SIGTERM)
-    launcher = os.environ.get("LAUNCHER_PID")
-    if launcher and os.getppid() != int(launcher):  # it was killed while torch was imported
-        os.kill(os.getpid(), signal.SIGTERM)
+    if "LAUNCHER_PID" in os.environ and (  # what has happened while torch was imported?
+        os.getppid() != int(os.environ["LAUNCHER_PID"])  # launch.py was killed
+        or Path(os.environ["EXIT_CODE_FILE"]).exists()  # or stopped, and could not tell us
+    ):
+        os._exit(0)
 
 
 def die_with_parent(number: signal.Signals) -> None:

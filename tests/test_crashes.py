@@ -1,0 +1,108 @@
+"""A process that dies, raises or hangs ends the run quickly and visibly; nothing hangs with it.
+
+All runs have collective timeouts of ten minutes, and a test waits for two.
+"""
+
+import os
+import re
+import signal
+
+import pytest
+from faults import Project
+
+LONG = ("--epochs", "100000", "--log-every", "5", "--save-every-steps", "5")
+KILL = signal.SIGKILL
+
+
+def test_a_killed_worker_ends_the_run_and_a_new_one_goes_on(project: Project) -> None:
+    """Protects the DataLoader workers' `die_with_parent`, and the checkpoints on the way."""
+    job = project.start(*LONG, "--num-workers", "2")
+    job.until_step(20)
+    job.signal(KILL, rank=1)
+    assert job.wait() == 1, job.output
+    assert re.search(r"^error: rank 1: Signal 9 \(SIGKILL\)", job.output, re.M)
+    logged, saved = max(project.metrics("train/loss")), project.steps()[-1]
+    assert saved >= logged - 5  # at most the steps since the last save are lost
+
+    again = project.run(*LONG, "--limit-steps", str(saved + 1))
+    assert again.code == 0
+    assert f"from step {saved} on" in again.output
+
+
+def test_a_killed_launcher_takes_its_workers_along_with_a_checkpoint(project: Project) -> None:
+    """Protects `die_with_parent` in `end_on_signals`; and the run folder, free again at once."""
+    job = project.start("--epochs", "100000", "--log-every", "5", "--num-workers", "2")
+    job.until_step(10)
+    before = project.steps()
+    job.signal(KILL)
+    job.process.wait()
+    job.wait_for_processes()
+    (step,) = re.findall(r"^stopped by a signal at step (\d+)", job.output, re.M)
+    assert project.steps()[-1] == int(step) not in before
+
+    again = project.run("--limit-steps", str(int(step) + 1))
+    assert again.code == 0, again.output  # and no lock was left
+    assert f"from step {step} on" in again.output
+
+
+def test_a_launcher_killed_during_the_start_leaves_nothing(project: Project) -> None:
+    """Protects the look for LAUNCHER_PID in `end_on_signals`."""
+    job = project.start(*LONG)
+    job.until_workers()
+    job.signal(KILL)
+    job.process.wait()
+    job.wait_for_processes()
+
+
+def test_restarts_after_a_crash_end_in_the_same_weights(project: Project) -> None:
+    """Protects MAX_RESTARTS, and the new STORE_FILE of each restart in distributed.py."""
+    options = ("--epochs", "12", "--log-every", "5", "--save-every-steps", "5")
+    assert project.run(*options, "--name", "undisturbed").code == 0
+    job = project.start(*options, MAX_RESTARTS="2")
+    for step, rank in ((10, 0), (40, 1)):
+        job.until_step(step)
+        job.signal(KILL, rank)
+        restart = str(1 + int(job.pids()[job.workers()[0]]["TORCHELASTIC_RESTART_COUNT"]))
+        job.until(partial(restarted, job, restart), "restarting")
+    assert job.wait() == 0, job.output
+    assert len(re.findall(r"from step [1-9]\d* on", job.output)) >= 1
+    assert project.weights() == project.weights("undisturbed")
+
+
+RAISES = {
+    "in a step": ("model.py", "loss_fn", "calls == 5"),
+    "in evaluation": ("model.py", "update_metrics", "calls == 2"),
+    "while the data is built": ("data.py", "build_datasets", "True"),
+}
+
+
+@pytest.mark.parametrize("where", RAISES)
+def test_one_rank_raises(project: Project, where: str) -> None:
+    """Protects `report` in launch.py, @record in train.py, and that no collective follows an error.
+
+    For the last: put `cleanup_ddp()` into a `finally` of `main` and the run hangs.
+    """
+    file, function, when = RAISES[where]
+    project.before(file, function, f"if rank == 1 and {when}: raise ZeroDivisionError('injected')")
+    job = project.run("--epochs", "2", "--num-workers", "1", "--batch-size", "8")
+    assert job.code == 1
+    line = 1 + (project.folder / file).read_text().splitlines().index(
+        f"    if rank == 1 and {when}: raise ZeroDivisionError('injected')"
+    )
+    path = re.escape(str(project.folder / file))
+    assert f'{project.folder / file}", line {line}' in job.output  # the traceback
+    first = re.search(r"^error: .*", job.output, re.M)
+    assert first, job.output
+    expected = rf"error: rank 1: ZeroDivisionError: injected \({path}:{line}\)"
+    assert re.fullmatch(expected, first[0]), job.output
+
+
+def test_one_rank_hangs(project: Project) -> None:
+    """Protects `watch` at each exchange: the other rank waits in a collective, for ten minutes."""
+    project.before("model.py", "loss_fn", "if rank == 1 and calls == 12: time.sleep(10**6)")
+    job = project.run("--step-timeout", "5")
+    assert job.code == 1
+    stacks = job.output.split("Timeout (0:00:05)!\n")[1:]
+    assert len(stacks) == 2
+    assert any(re.search(r'model.py", line \d+ in loss_fn', stack) for stack in stacks)
+    assert all(re.search(r'train.py", line \d+ in train_step', stack) for stack in stacks)
