@@ -1,10 +1,8 @@
 """The generated project's sampler draws orders that no statistic tells from random ones."""
 
-import importlib.util
 import math
 from collections import Counter
 from itertools import chain, permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,18 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-SOURCE = Path(__file__).parent.parent / "template" / "project" / "sampler.py"
-spec = importlib.util.spec_from_file_location("project_sampler", SOURCE)
-assert spec is not None
-assert spec.loader is not None
-sampler = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sampler)
+import sampler
 
 
 def order_of(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return the whole order of an epoch."""
-    order: NDArray[np.int64] = sampler.permute(np.arange(size), size, seed, epoch)
-    return order
+    return sampler.permute(np.arange(size), size, seed, epoch)
 
 
 def p_value(counts: NDArray[np.int64]) -> float:
@@ -189,7 +181,7 @@ def test_ranks_partition_the_epoch_and_take_equally_many_steps(size: int, world_
 class Echo(Dataset[Any]):
     """A dataset whose batch is what it was asked for."""
 
-    def __getitems__(self, batch: tuple[int, list[int]]) -> tuple[int, list[int]]:
+    def __getitem__(self, batch: tuple[int, list[int]]) -> tuple[int, list[int]]:
         """Return the batch's epoch and indices."""
         return batch
 
@@ -198,7 +190,9 @@ class Echo(Dataset[Any]):
 def test_a_dataloader_hands_out_these_batches_in_this_order(workers: int) -> None:
     """Protects the type of a batch, and that an epoch set between two iterations is used."""
     batches = sampler.ShuffledBatchSampler(100, 8, rank=0, world_size=2, seed=3)
-    loader = DataLoader(Echo(), batch_sampler=batches, num_workers=workers, collate_fn=lambda b: b)
+    loader = DataLoader(
+        Echo(), sampler=batches, batch_size=None, num_workers=workers, collate_fn=lambda b: b
+    )
     for epoch, start in ((0, 32), (1, 0)):
         batches.set_epoch(epoch, start)
         assert list(loader) == list(batches)

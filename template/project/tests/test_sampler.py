@@ -86,8 +86,9 @@ def test_a_trillion_samples_need_no_memory() -> None:
 @pytest.mark.parametrize(
     ("size", "batch_size", "world_size", "remedy"),
     [
-        (10, 8, 2, "set batch_size to at most 5, or start fewer processes"),
-        (3, 1, 4, "4 processes\\): start fewer processes"),
+        (10, 8, 2, "use a batch_size of at most 5, or fewer processes"),
+        (3, 1, 4, "use at most 3 processes"),
+        (0, 1, 1, "use a dataset that is not empty"),
     ],
 )
 def test_a_dataset_smaller_than_one_step_is_refused_with_the_remedy(

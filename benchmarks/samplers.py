@@ -1,6 +1,6 @@
 """Compare the generated project's sampler with torch's DistributedSampler, side by side.
 
-    python benchmarks/sampler.py
+    PYTHONPATH=template/project python benchmarks/samplers.py
 
 For one rank of two and batches of 32. Each measurement is a process of its own, so that no memory
 is left from another one. Times are CPU time: both samplers compute in one thread and wait for
@@ -10,7 +10,6 @@ Writes results/sampler.json and results/sampler.md beside this file.
 """
 
 import argparse
-import importlib.util
 import itertools
 import json
 import os
@@ -26,15 +25,9 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler
 
-HERE = Path(__file__).resolve().parent
-spec = importlib.util.spec_from_file_location(
-    "project_sampler", HERE.parent / "template" / "project" / "sampler.py"
-)
-assert spec is not None
-assert spec.loader is not None
-project = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(project)
+from sampler import ShuffledBatchSampler
 
+HERE = Path(__file__).resolve().parent
 BATCH_SIZE, WORLD_SIZE = 32, 2
 TIMED_BATCHES = 10_000
 OURS, TORCH = "ShuffledBatchSampler", "DistributedSampler"
@@ -44,7 +37,7 @@ SIZES = {TORCH: [10**6, 10**7, 10**8], OURS: [10**6, 10**7, 10**8, 10**9, 10**12
 def batches_of_epoch(name: str, size: int, start: int) -> Iterator[Any]:
     """Return the batches of epoch 1 on rank 0, when all ranks have used `start` samples of it."""
     if name == OURS:
-        ours = project.ShuffledBatchSampler(size, BATCH_SIZE, rank=0, world_size=WORLD_SIZE, seed=0)
+        ours = ShuffledBatchSampler(size, BATCH_SIZE, rank=0, world_size=WORLD_SIZE, seed=0)
         ours.set_epoch(1, start)
         return iter(ours)
     dataset = cast("Dataset[int]", range(size))  # the sampler asks it for its length only
