@@ -69,18 +69,24 @@ def _git(folder: Path, *arguments: str, settings: dict[str, str] | None = None) 
     command = ["git", *(word for option in options for word in ("-c", option)), *arguments]
     kept = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             cwd=folder,
             env=kept,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
         )
     except OSError as problem:
         return str(problem)
-    if done.returncode == 0:
+    try:
+        _, said = process.communicate()
+    except BaseException:
+        process.kill()
+        process.wait()  # subprocess.run would not: git would still write into a removed folder
+        raise
+    if process.returncode == 0:
         return None
-    return (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+    return (said.strip() or f"exit code {process.returncode}").splitlines()[-1]

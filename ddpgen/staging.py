@@ -19,35 +19,46 @@ from ddpgen.target import Target
 
 PREFIX = ".ddpgen-"
 _LOCK = "lock"
+_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 @contextlib.contextmanager
 def folder(beside: Path) -> Iterator[Path]:
-    """Give an empty folder inside `beside`, on the same file system, and remove it at the end."""
+    """Give an empty folder inside `beside`, on the same file system, and remove it at the end.
+
+    Signals are held back inside, so that none can come between the lines that make and remove it.
+    What takes long belongs into `interruptible`.
+    """
     _sweep(beside)
-    with contextlib.ExitStack() as at_the_end:
-        with uninterrupted():  # between these two lines nobody would know of the folder
-            staging = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
-            at_the_end.callback(_remove, staging)
-        at_the_end.enter_context(_locked(staging))
-        content = staging / "content"
-        content.mkdir()
-        yield content
+    with uninterrupted():
+        staging = Path(tempfile.mkdtemp(prefix=PREFIX, dir=beside))
+        try:
+            with _locked(staging):
+                content = staging / "content"
+                content.mkdir()
+                yield content
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold signals back for a moment that has to be finished; they are delivered after it."""
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    """Hold signals back; they are delivered at the end."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-def _remove(staging: Path) -> None:
-    with uninterrupted():
-        shutil.rmtree(staging, ignore_errors=True)
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let signals through for a while, inside of what is uninterrupted."""
+    held = signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def publish(content: Path, target: Target) -> None:
@@ -62,17 +73,16 @@ def publish(content: Path, target: Target) -> None:
     parts = target.path.relative_to(target.anchor).parts
     for depth in range(1, len(parts) + 1):
         place = target.anchor.joinpath(*parts[:depth])
-        last = depth == len(parts)
-        if not last and os.path.lexists(place):
-            continue
         try:
             # Replaces an empty folder, and nothing else: rename(2).
             os.rename(content.joinpath(*parts[:depth]), place)
         except OSError as problem:
-            if problem.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-                raise
-            if last or problem.errno == errno.ENOTDIR:
+            is_folder = problem.errno in {errno.ENOTEMPTY, errno.EEXIST}
+            if is_folder and depth < len(parts):
+                continue  # a parent that something else has made meanwhile
+            if is_folder or problem.errno == errno.ENOTDIR:
                 raise Failure(f"{place} exists now: something else has made it") from None
+            raise
         else:
             return
 

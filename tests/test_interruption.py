@@ -6,12 +6,14 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import Tool, git, snapshot
 
-from ddpgen import overlay, staging
+from ddpgen import overlay, staging, target
+from ddpgen.console import Failure
 
 FILES = ("README.md", "launch.sh", "model.py", "data.py", ".copier-answers.yml")
 
@@ -127,6 +129,37 @@ def test_many_at_once_into_one_path_and_one_wins(tool: Tool) -> None:
         assert assert_whole_or_nothing(tool)
         assert os.listdir(tool.cwd) == ["parent"]
         subprocess.run(["rm", "-rf", tool.cwd / "parent"], check=True)
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Iterator[tuple[Path, target.Target]]:
+    """A project that is made and not in its place yet, whose parent was missing when it began."""
+    place = target.inspect(str(tmp_path / "parent/myproj"))
+    with staging.folder(tmp_path) as content:
+        (content / "parent/myproj").mkdir(parents=True)
+        (content / "parent/myproj/model.py").write_text("ours")
+        yield content, place
+
+
+def test_a_parent_that_appears_meanwhile_is_shared(
+    staged: tuple[Path, target.Target], tmp_path: Path
+) -> None:
+    """Protects the loop in `publish`."""
+    (tmp_path / "parent/other").mkdir(parents=True)
+    staging.publish(*staged)
+    assert sorted(os.listdir(tmp_path / "parent")) == ["myproj", "other"]
+
+
+@pytest.mark.parametrize("appeared", ["parent", "parent/myproj", "parent/myproj/theirs"])
+def test_what_appears_meanwhile_is_never_replaced(
+    staged: tuple[Path, target.Target], tmp_path: Path, appeared: str
+) -> None:
+    """Protects the choice of rename in `publish`: nothing but an empty folder gives way to it."""
+    (tmp_path / appeared).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / appeared).write_text("theirs")
+    with pytest.raises(Failure, match="exists now"):
+        staging.publish(*staged)
+    assert (tmp_path / appeared).read_text() == "theirs"
 
 
 def test_two_projects_in_one_missing_parent_both_get_there(tool: Tool) -> None:

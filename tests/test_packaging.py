@@ -1,5 +1,6 @@
 """The wheel and the sdist have everything that they need, and nothing else."""
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,25 +13,52 @@ from support import ROOT
 
 from ddpgen import __version__
 
-JUNK = ("__pycache__", ".pyc", "_cache/", ".DS_Store")
+# What trying the template, or opening its folder, leaves in it.
+JUNK = (
+    "template/project/__pycache__/train.pyc",
+    "template/project/train.pyc",
+    "template/project/runs/default/metrics.jsonl",
+    "template/project/.mypy_cache/cache.json",
+    "template/presets/vision/__pycache__/model.pyc",
+)
 
 
-def files_below(folder: Path) -> set[str]:
-    """Return the files of a folder of the checkout that belong to it, relative to the checkout."""
-    return {
-        path.relative_to(ROOT).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part in f"{path}" for part in JUNK)
-    }
+def build(kind: str, source: Path, destination: Path) -> Path:
+    """Build the wheel or the sdist of a folder and return it."""
+    command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir"]
+    subprocess.run([*command, destination], cwd=source, check=True, capture_output=True)
+    (built,) = destination.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return built
 
 
-def test_the_wheel_has_the_template_and_nothing_that_running_it_leaves(wheel: Path) -> None:
-    expected = {
-        name.replace("template/", "ddpgen/_template/", 1) for name in files_below(ROOT / "template")
-    } | files_below(ROOT / "ddpgen")
+def names_in(wheel: Path) -> set[str]:
+    """Return the files in a wheel, but not its metadata."""
     with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if not name.startswith("ddpgen-")}
-    assert packed == expected
+        return {name for name in archive.namelist() if not name.startswith("ddpgen-")}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that belong to this checkout, as a fresh clone has them: no junk among them."""
+    folder = tmp_path_factory.mktemp("sources") / "ddpgen"
+    junk = shutil.ignore_patterns(
+        ".git", ".venv", "__pycache__", "*.pyc", ".*_cache", "runs", "dist", "build", ".hypothesis"
+    )
+    shutil.copytree(ROOT, folder, ignore=junk)
+    return folder
+
+
+def test_the_wheel_has_the_tool_and_its_template_and_no_junk(sources: Path, tmp_path: Path) -> None:
+    """Protects the choice of `include` over force-include in pyproject.toml."""
+    tool, template = (
+        {path.relative_to(sources).as_posix() for path in folder.rglob("*") if path.is_file()}
+        for folder in (sources / "ddpgen", sources / "template")
+    )
+    for name in JUNK:
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        (sources / name).write_text("junk")
+    packed = names_in(build("wheel", sources, tmp_path))
+    assert packed == tool | {f"ddpgen/_{name}" for name in template}
 
 
 def test_the_wheel_needs_no_torch(wheel: Path) -> None:
@@ -47,22 +75,13 @@ def test_what_runs_is_executable_in_the_wheel(wheel: Path) -> None:
     assert mode & 0o100
 
 
-def test_a_wheel_can_be_built_from_the_sdist(
-    wheel: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("sdist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
-    subprocess.run([*build, "--sdist"], cwd=ROOT, check=True, capture_output=True)
-    (sdist,) = folder.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
-    source = folder / f"ddpgen-{__version__}"
-    assert (source / "tests/conftest.py").is_file()
-    assert (source / "copier.yml").is_file()
-    subprocess.run([*build, "--wheel"], cwd=source, check=True, capture_output=True)
-    (rebuilt,) = folder.glob("*.whl")
-    with zipfile.ZipFile(rebuilt) as again, zipfile.ZipFile(wheel) as first:
-        assert again.namelist() == first.namelist()
+def test_a_wheel_can_be_built_from_the_sdist(sources: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", sources, tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / f"ddpgen-{__version__}"
+    assert (unpacked / "tests/conftest.py").is_file()
+    assert (unpacked / "copier.yml").is_file()
+    assert names_in(build("wheel", unpacked, tmp_path)) == names_in(wheel)
 
 
 def test_the_version_is_declared_once() -> None:

@@ -116,8 +116,9 @@ def _create(request: Request) -> None:
     with staging.folder(beside=place.anchor) as content:
         project = content / place.path.relative_to(place.anchor)
         project.parent.mkdir(parents=True, exist_ok=True)
-        files = request.render(project)
-        remark = _commit(request, project, files)
+        with staging.interruptible():
+            files = request.render(project)
+            remark = _commit(request, project, files)
         answered = answers.read_file(questions(), project / ANSWERS_FILE)
         staging.publish(content, place)
     _finish(request, len(files), answered, remark)
@@ -129,12 +130,12 @@ def _fill(request: Request) -> None:
     target.refuse_unless_writable(folder)
     with staging.folder(beside=folder) as content:
         project, backup = content / "project", content / "backup"
-        files = request.render(project)
-        answered = answers.read_file(questions(), project / ANSWERS_FILE)
-        plan = overlay.plan(files, project, folder)
-        _agree_to_overwrite(request, plan)
-        with staging.uninterrupted():
-            overlay.apply(plan, project, folder, backup)
+        with staging.interruptible():
+            files = request.render(project)
+            answered = answers.read_file(questions(), project / ANSWERS_FILE)
+            plan = overlay.plan(files, project, folder)
+            _agree_to_overwrite(request, plan)
+        overlay.apply(plan, project, folder, backup)
     remark = _commit(request, folder, files)
     _finish(request, len(plan.new) + len(plan.changed), answered, remark)
 
