@@ -61,7 +61,7 @@ def assert_whole_or_nothing(tool: Tool) -> bool:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_at_any_moment_leaves_all_or_nothing(tool: Tool, number: int, code: int) -> None:
-    """Protects the `finally` of `staging.folder` and the handlers of `__main__`."""
+    """Protects the `finally` of `staging.folder`, and the handlers of `__main__`."""
     chance = random.Random(int(number))
     started = time.monotonic()
     start(tool).communicate(timeout=60)
@@ -109,12 +109,14 @@ def test_the_folder_of_a_living_process_is_not_swept(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_ctrl_c_is_said_in_one_line(tool: Tool) -> None:
+def test_ctrl_c_ends_the_work_and_is_said_in_one_line(tool: Tool) -> None:
+    """Protects `interruptible` in `_create`: held back, Ctrl-C would come after the project."""
     process = start(tool)
     wait_for_work(tool, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err.strip()) == (130, "error: interrupted")
+    assert snapshot(tool.cwd) == {}
 
 
 def test_many_at_once_into_one_path_and_one_wins(tool: Tool) -> None:

@@ -107,7 +107,7 @@ def test_no_jinja_and_no_conflict_marker_is_left(projects: list[Path]) -> None:
     checked = 0
     for path in distinct(projects, "*"):
         text = path.read_text(encoding="utf-8")
-        text = re.sub(r"\$\{\{.*?\}\}", "", text)  # GitHub's own expressions
+        text = re.sub(r"\$\{\{.*?\}\}", "x", text)  # GitHub's own expressions
         assert not re.search(r"\{\{|\{%|\{#|<<<<<<<|>>>>>>>", text), path
         assert "\r" not in text, path
         assert text.endswith("\n"), path
