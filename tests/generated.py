@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "PYTHON": sys.executable,
 }
 
-# The owner's data.py of these tests: 48 and 11 samples, and no second to import scikit-learn.
+# The owner's data.py of these tests, without the second that it takes to import scikit-learn.
 DATA = '''"""Random numbers."""
 
 import torch
@@ -33,14 +33,18 @@ from torch.utils.data import TensorDataset
 def build_datasets(config):
     """Return the training and the validation set."""
     draw = torch.Generator().manual_seed(config.seed)
-    features = torch.randn(59, 10, generator=draw)
-    target = features.sum(1, keepdim=True) + torch.randn(59, 1, generator=draw)
-    return TensorDataset(features[:48], target[:48]), TensorDataset(features[48:], target[48:])
+    features = torch.randn(SAMPLES + 11, 10, generator=draw)
+    target = features.sum(1, keepdim=True) + torch.randn(SAMPLES + 11, 1, generator=draw)
+    train, validation = slice(SAMPLES), slice(SAMPLES, None)
+    return (
+        TensorDataset(features[train], target[train]),
+        TensorDataset(features[validation], target[validation]),
+    )
 '''
 
 
-def generate(folder: Path, **answers: object) -> Path:
-    """Render the template with plain Copier, and give it the data above."""
+def generate(folder: Path, samples: int = 48, **answers: object) -> Path:
+    """Render the template with plain Copier, and give it so many samples of the data above."""
     copier.run_copy(
         str(TEMPLATE),
         folder,
@@ -49,7 +53,7 @@ def generate(folder: Path, **answers: object) -> Path:
         quiet=True,
         settings=copier.Settings(),
     )
-    (folder / "data.py").write_text(DATA, encoding="utf-8")
+    (folder / "data.py").write_text(DATA.replace("SAMPLES", str(samples)), encoding="utf-8")
     return folder
 
 
