@@ -86,22 +86,22 @@ class Soak:
         self.project.before("model.py", "loss_fn", SLOW)
         self.finish("undisturbed")
 
-    def start(self, name: str = "disturbed", **environment: str) -> Job:
+    def start(self, name: str = "disturbed", slow: str = "1", restarts: int = 0) -> Job:
         """Start launch.sh; with DataLoader workers or without, it makes no difference."""
         workers = str(self.draw.choice([0, 2]))
         options = ("--epochs", str(self.epochs), "--num-workers", workers, "--name", name)
-        return self.project.start(*OPTIONS, *options, **environment)
+        return self.project.start(*OPTIONS, *options, SLOW=slow, MAX_RESTARTS=str(restarts))
 
     def finish(self, name: str = "disturbed") -> Job:
         """Run launch.sh to its end."""
-        job = self.start(name)
+        job = self.start(name, slow="")
         assert job.wait() == 0, job.output
         return job
 
     def disturb(self, fault: Fault) -> str:
         """Go on with the run until the fault; say what has become of it."""
         saved = max(self.project.steps("disturbed"), default=0)
-        job = self.start(SLOW="1")
+        job = self.start()
         try:
             job.until_workers()
             if not fault.while_starting:
@@ -146,15 +146,20 @@ def soak(folder: Path, count: int, seed: int) -> bool:
 def restarts(folder: Path, count: int) -> bool:
     """Kill a process so many times in one launch.sh; return whether it ends as if never."""
     run = Soak(folder, EPOCHS_PER_FAULT * count)
-    job = run.start(SLOW="1", MAX_RESTARTS=str(count))
+    job = run.start(restarts=count)
     for number in range(count):
-        job.until(lambda past=number: job.output.count("on cpu") > past, "restarted")
+        job.until(partial(begun, job, number), "restarted")
         time.sleep(run.draw.uniform(0, 2))
         job.signal(signal.SIGKILL, run.draw.choice([0, 1]))
     code = job.wait()
     came_back = job.output.count("on cpu") - 1
     print(f"{came_back} restarts of {count}, exit code {code}, equal to the bit: {run.equal()}")
     return code == 0 and came_back == count and run.equal()
+
+
+def begun(job: Job, restart: int) -> bool:
+    """Say whether the training has begun again for so many times."""
+    return job.output.count("on cpu") > restart
 
 
 def finished(folder: Path, count: int) -> bool:
@@ -169,7 +174,7 @@ def finished(folder: Path, count: int) -> bool:
 def main() -> None:
     """Read the command line and do what it asks for."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--faults", type=int, default=0, help="random faults")
     parser.add_argument("--seed", type=int, default=0, help="draws them")
