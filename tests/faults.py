@@ -56,6 +56,18 @@ def build_datasets(config):
 """
 
 
+NOTE = """
+import os, time
+from pathlib import Path
+
+rank = int(os.environ.get("RANK", "0"))
+
+def note(value):
+    with open(Path(__file__).with_name(f"notes-{rank}.txt"), "a") as file:
+        file.write(f"{value}\\n")
+"""
+
+
 class Project:
     """A project of the vision preset, a CNN with dropout, on the data above.
 
@@ -68,8 +80,12 @@ class Project:
         self.jobs: list[Job] = []
         data = {"preset": "vision", "tracker": "none"}
         copier.run_copy(str(ROOT / "template"), folder, data, defaults=True, quiet=True)
-        data_py = DATA.format(train=train, validation=validation)
-        (folder / "data.py").write_text(data_py, encoding="utf-8")
+        self.write_data(train, validation)
+
+    def write_data(self, train: int, validation: int) -> None:
+        """Write data.py for so many samples."""
+        text = DATA.format(train=train, validation=validation)
+        (self.folder / "data.py").write_text(text, encoding="utf-8")
 
     def append(self, name: str, text: str) -> None:
         """Add code to model.py or data.py, as their owner may."""
@@ -80,21 +96,14 @@ class Project:
         """Let a function of model.py or data.py run this code first.
 
         The code may use `rank`, `calls` (how often the function was called here, from 1), `args`,
-        `os`, `time`, `torch` and `note(text)`, which adds a line to notes-RANK.txt.
+        and `note(value)`, which adds a line to notes-RANK.txt.
         """
         body = "\n".join(f"    {line}" for line in code.strip().splitlines())
         self.append(
             name,
             f"""
-import os, time
-from pathlib import Path
-
-rank = int(os.environ.get("RANK", "0"))
+{NOTE}
 _{function}, _{function}_calls = {function}, []
-
-def note(text):
-    with open(Path(__file__).with_name(f"notes-{{rank}}.txt"), "a") as file:
-        file.write(f"{{text}}\\n")
 
 def {function}(*args):
     _{function}_calls.append(None)
@@ -109,11 +118,22 @@ def {function}(*args):
         path = self.folder / f"notes-{rank}.txt"
         return path.read_text().splitlines() if path.exists() else []
 
+    def take_notes(self, processes: int = 2) -> list[list[str]]:
+        """Return these lines of each rank, and remove them."""
+        taken = [self.notes(rank) for rank in range(processes)]
+        for path in self.folder.glob("notes-*.txt"):
+            path.unlink()
+        return taken
+
     def start(
-        self, *options: str, processes: int = 2, prefix: Sequence[str] = (), **environment: str
+        self,
+        *options: str,
+        processes: int = 2,
+        command: Sequence[str] = ("./launch.sh",),
+        **environment: str,
     ) -> "Job":
-        """Start ./launch.sh in a session of its own."""
-        job = Job(self, [*prefix, "./launch.sh", *options], processes, environment)
+        """Start ./launch.sh, or another command, in a session of its own."""
+        job = Job(self, [*command, *options], processes, environment)
         self.jobs.append(job)
         return job
 

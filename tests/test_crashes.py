@@ -3,12 +3,12 @@
 All runs have collective timeouts of ten minutes, and a test waits for two.
 """
 
-import os
 import re
 import signal
+from functools import partial
 
 import pytest
-from faults import Project
+from faults import Job, Project
 
 LONG = ("--epochs", "100000", "--log-every", "5", "--save-every-steps", "5")
 KILL = signal.SIGKILL
@@ -59,14 +59,20 @@ def test_restarts_after_a_crash_end_in_the_same_weights(project: Project) -> Non
     options = ("--epochs", "12", "--log-every", "5", "--save-every-steps", "5")
     assert project.run(*options, "--name", "undisturbed").code == 0
     job = project.start(*options, MAX_RESTARTS="2")
-    for step, rank in ((10, 0), (40, 1)):
+    for count, step, rank in (("1", 10, 0), ("2", 40, 1)):
         job.until_step(step)
         job.signal(KILL, rank)
-        restart = str(1 + int(job.pids()[job.workers()[0]]["TORCHELASTIC_RESTART_COUNT"]))
-        job.until(partial(restarted, job, restart), "restarting")
+        job.until(partial(restarted, job, count), "restarting")
     assert job.wait() == 0, job.output
     assert len(re.findall(r"from step [1-9]\d* on", job.output)) >= 1
     assert project.weights() == project.weights("undisturbed")
+
+
+def restarted(job: Job, count: str) -> bool:
+    """Say whether all training processes are those of this restart."""
+    workers, processes = job.workers().values(), job.pids()
+    counts = [processes.get(pid, {}).get("TORCHELASTIC_RESTART_COUNT") for pid in workers]
+    return counts == [count, count]
 
 
 RAISES = {

@@ -11,6 +11,7 @@ import pytest
 from faults import PATIENCE, Job, Project
 
 TRY_AGAIN = 75
+STOPPED = r"^stopped by a signal at step (\d+); the same command goes on$"
 LONG = ("--epochs", "100000", "--log-every", "5")
 TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP
 
@@ -18,7 +19,7 @@ TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIG
 def stopped_at(job: Job) -> int:
     """Return the step that the job says it has stopped at, after checking that all agree on it."""
     assert job.wait() == TRY_AGAIN, job.output
-    (step,) = re.findall(r"^stopped by a signal at step (\d+); the same command", job.output, re.M)
+    (step,) = re.findall(STOPPED, job.output, re.M)
     assert job.project.steps()[-1] == int(step)
     return int(step)
 
@@ -71,7 +72,7 @@ def test_a_hangup_under_nohup_is_no_signal_and_a_finished_run_stays_finished(
 ) -> None:
     """Protects the SIG_IGN in `stop_signals`, and the return on `progress.ended` in train.py."""
     options = ("--epochs", "8", "--log-every", "5")
-    job = project.start(*options, prefix=["nohup"])
+    job = project.start(*options, command=["nohup", "./launch.sh"])
     job.until_step(10)
     job.signal(HUP)
     assert job.wait() == 0, job.output

@@ -18,13 +18,13 @@ class Meter:
     """Loss, speed, and time spent waiting for data. Adding to it waits for nothing."""
 
     def __init__(self, world: World) -> None:
-        self._zero = torch.zeros((), device=world.device)
+        self._zeros = torch.zeros(2, device=world.device)
         self.start_epoch()
 
     def start_epoch(self) -> None:
         """Forget everything: no average spans two epochs or the evaluation between them."""
-        self._loss = self._earlier_loss = self._zero  # sums over steps, still on the device
-        self._steps = self._epoch_steps = self._samples = 0
+        self._sums = self._earlier_sums = self._zeros  # of losses, and of 1 for each; on the device
+        self._steps = self._samples = 0
         self._waited = self._worked = 0.0
         self._start = time.perf_counter()
 
@@ -40,32 +40,34 @@ class Meter:
 
     def add(self, loss: Tensor, samples: int) -> None:
         """Count one optimizer step: this rank's loss (detached) and the samples of all ranks."""
-        self._loss = self._loss + loss
+        both = torch.stack((loss, torch.ones_like(loss)))
+        self._sums = self._sums + torch.where(loss.isfinite(), both, self._zeros)  # or it is skipped
         self._steps += 1
-        self._epoch_steps += 1
         self._samples += samples
 
     @property
     def loss(self) -> Tensor:
         """The mean loss of this rank since the last reading, still on the device."""
-        return self._loss / max(1, self._steps)
+        return self._sums[0] / self._sums[1]
 
     @property
     def epoch_loss(self) -> Tensor:
         """The mean loss of this rank in this epoch, still on the device."""
-        return (self._earlier_loss + self._loss) / max(1, self._epoch_steps)
+        loss, count = self._earlier_sums + self._sums
+        return loss / count
 
-    def read(self, loss: float, lr: float) -> dict[str, float]:
+    def read(self, loss: float, lr: float, skipped: float) -> dict[str, float]:
         """Return what a log line says, with the loss averaged over ranks, and start again."""
         now = time.perf_counter()
         speed = self._samples / (now - self._start)
-        self._earlier_loss = self._earlier_loss + self._loss
-        self._loss, self._steps, self._samples, self._start = self._zero, 0, 0, now
-        return {"loss": loss, "lr": lr, "samples_per_second": speed}
+        self._earlier_sums = self._earlier_sums + self._sums
+        self._sums, self._samples, self._start = self._zeros, 0, now
+        line = {"loss": loss, "lr": lr, "samples_per_second": speed}
+        return {**line, "skipped_steps": skipped} if skipped else line
 
     def compare_ranks(self) -> dict[str, float]:
         """Return milliseconds per step, and which rank waits longest for data. A collective."""
-        steps = max(1, self._epoch_steps) / 1000
+        steps = max(1, self._steps) / 1000
         ranks = gather_from_ranks((self._worked / steps, self._waited / steps))
         slowest = max(range(len(ranks)), key=lambda rank: ranks[rank][1])
         return {

@@ -76,7 +76,7 @@ class Stepper:
         self.peak = self.lr = peak_learning_rate(config, plan)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self.ema = self._build_ema()
-        self.skipped_in_a_row = torch.zeros((), device=device)
+        self.skipped = self.skipped_in_a_row = torch.zeros((), device=device)
 
     def __str__(self) -> str:
         return f"{self.steps_per_epoch} steps per epoch, {self.config.optimizer} lr {self.peak:g}"
@@ -129,6 +129,7 @@ class Stepper:
         if not self.scaler.is_enabled():  # it has the same mechanism for fp16
             self.optimizer.found_inf = bad  # type: ignore[attr-defined]
         self.skipped_in_a_row = (self.skipped_in_a_row + bad) * bad
+        self.skipped = self.skipped + bad
 
     def give_up_if_stuck(self, skipped_in_a_row: float) -> None:
         """End the run, on every rank alike, when training does not get anywhere.
@@ -152,6 +153,7 @@ class Stepper:
         return {
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
+            "skipped": self.skipped,
             "ema": self.ema and self.ema.module.state_dict(),  # loads into a bare model
             "ema_updates": self.ema and self.ema.n_averaged,
         }
@@ -160,6 +162,7 @@ class Stepper:
         """Go on from a saved state. Call it after the model has its weights."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
+        self.skipped = state["skipped"].to(self.device)
         self.ema = self._build_ema()  # when it is switched on now, the average starts here
         if self.ema is not None and state["ema"] is not None:
             self.ema.module.load_state_dict(state["ema"])

@@ -80,6 +80,7 @@ class Saver:
         try:
             yield
         except OSError as error:
+            message = f"a checkpoint could not be written: {error}"
             if self._config.on_save_error == "stop":
-                raise
-            self._world.print(f"warning: a checkpoint could not be written: {error}")
+                raise OSError(f"{message}; make room, or --on-save-error continue") from error
+            self._world.print(f"warning: {message}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from tqdm import tqdm
@@ -40,8 +41,10 @@ class Tracker:
         """Print named numbers that belong to this optimizer step, and write them as group/name."""
         text = "  ".join(f"{name} {value:.6g}" for name, value in metrics.items())
         self.print(f"step {step:>6}  {group:<10}  {text}")
+        named = {f"{group}/{name}": value for name, value in metrics.items()}
         for write in self._writers:
-            write({f"{group}/{name}": value for name, value in metrics.items()}, step)
+            with self._training_goes_on():
+                write(named, step)
 
     def print(self, line: str) -> None:
         """Print a line above the progress bar."""
@@ -52,15 +55,26 @@ class Tracker:
     def close(self) -> None:
         """Flush and close; the last call of a run."""
         for close in self._closers:
-            close()
+            with self._training_goes_on():
+                close()
+
+    @contextmanager
+    def _training_goes_on(self) -> Iterator[None]:
+        """Say that the disk is full; a curve is not worth a run."""
+        try:
+            yield
+        except OSError as error:
+            self.print(f"warning: metrics could not be written: {error}")
 
 
 def _open_jsonl(tracker: Tracker, config: Config, step: int) -> None:
     path = config.run_folder / "metrics.jsonl"
-    if path.exists():  # a killed run wrote lines that this one will write again
+    if path.is_file():  # a killed run wrote lines that this one will write again
         lines = path.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step]
-        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        kept = [f"{line}\n" for line in lines if _step_of(line) <= step]
+        shorter = path.with_suffix(".tmp")
+        shorter.write_text("".join(kept), encoding="utf-8")
+        shorter.replace(path)  # whole or not at all: this run may be killed as well
     file = path.open("a", encoding="utf-8", buffering=1)
 
     def write(metrics: Mapping[str, float], step: int) -> None:
@@ -68,6 +82,13 @@ def _open_jsonl(tracker: Tracker, config: Config, step: int) -> None:
         file.write(json.dumps(line) + "\n")
 
     tracker.add(write, file.close)
+
+
+def _step_of(line: str) -> float:
+    try:
+        return int(json.loads(line)["step"])
+    except ValueError:  # cut short by a kill or a full disk
+        return float("inf")
 
 
 def _open_tensorboard(tracker: Tracker, config: Config, step: int) -> None:

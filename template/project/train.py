@@ -89,8 +89,10 @@ def train(config: Config, world: World) -> int:
     tracker.print(f"{plan}, {stepper}, from step {progress.step} on {world.device.type}")
     if config.eval_only:
         metrics = evaluate(world, stepper, shard, validation_loader, exchange)
+        if exchange.stop:
+            return TRY_AGAIN
         tracker.log("validation", metrics, progress.step)
-        return TRY_AGAIN if exchange.stop else 0
+        return 0
 
     ddp = wrap_model(config, world, model)  # DDP does not see later changes of the model
     meter, profiler = Meter(world), StepProfiler(config, world)
@@ -114,10 +116,11 @@ def train(config: Config, world: World) -> int:
             meter.add(loss, len(window) * plan.samples_per_pass)
             profiler.step()
             if exchange.due(progress.step):  # only here a rank waits for the device and the others
-                means = exchange.run(progress.step, meter.loss, stepper.skipped_in_a_row)
-                stepper.give_up_if_stuck(means[1])
+                loss_and_skips = (meter.loss, stepper.skipped, stepper.skipped_in_a_row)
+                mean, skipped, in_a_row = exchange.run(progress.step, *loss_and_skips)
+                stepper.give_up_if_stuck(in_a_row)
                 if progress.step % config.log_every == 0:
-                    tracker.log("train", meter.read(means[0], stepper.lr), progress.step)
+                    tracker.log("train", meter.read(mean, stepper.lr, skipped), progress.step)
             if exchange.stop or progress.step == config.limit_steps:
                 break
             if exchange.save or progress.step % (config.save_every_steps or sys.maxsize) == 0:
@@ -137,8 +140,8 @@ def train(config: Config, world: World) -> int:
     saver.close()
     tracker.close()
     if exchange.stop:
-        how = "the same command goes on" if config.resume == "auto" else "--resume auto goes on"
-        world.print(f"stopped by a signal at step {progress.step}; {how} from there")
+        how = "the same command" if config.resume == "auto" else "--resume auto"
+        world.print(f"stopped by a signal at step {progress.step}; {how} goes on")
         return TRY_AGAIN
     world.print(f"done: {progress}; files in {config.run_folder}")
     return 0
