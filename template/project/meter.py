@@ -39,9 +39,12 @@ class Meter:
             self._worked += before - after
 
     def add(self, loss: Tensor, samples: int) -> None:
-        """Count one optimizer step: this rank's loss (detached) and the samples of all ranks."""
+        """Count one optimizer step: this rank's loss (detached) and the samples of all ranks.
+
+        A loss that is not finite is left out: its step is skipped.
+        """
         both = torch.stack((loss, torch.ones_like(loss)))
-        self._sums = self._sums + torch.where(loss.isfinite(), both, self._zeros)  # or it is skipped
+        self._sums = self._sums + torch.where(loss.isfinite(), both, self._zeros)
         self._steps += 1
         self._samples += samples
 

@@ -127,8 +127,8 @@ def train(config: Config, world: World) -> int:
                 save()
 
         if not exchange.stop:
-            epoch = {"loss": reduce_loss(meter.epoch_loss), **meter.compare_ranks()}
-            tracker.log("epoch", epoch, progress.step)
+            means = {"number": progress.epoch + 1, "loss": reduce_loss(meter.epoch_loss)}
+            tracker.log("epoch", {**means, **meter.compare_ranks()}, progress.step)
             metrics = evaluate(world, stepper, shard, validation_loader, exchange)
         if not exchange.stop:  # asked for during the evaluation: it will be done again
             tracker.log("validation", metrics, progress.step)
