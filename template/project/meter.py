@@ -56,8 +56,8 @@ class Meter:
     @property
     def epoch_loss(self) -> Tensor:
         """The mean loss of this rank in this epoch, still on the device."""
-        loss, count = self._earlier_sums + self._sums
-        return loss / count
+        sums = self._earlier_sums + self._sums
+        return sums[0] / sums[1]
 
     def read(self, loss: float, lr: float, skipped: float) -> dict[str, float]:
         """Return what a log line says, with the loss averaged over ranks, and start again."""
