@@ -16,6 +16,7 @@ from distributed import World
 from loaders import build_train_loader
 from model import build_model
 from optim import Stepper
+from parity_worker import gradient_of
 from train import train_step
 
 
@@ -41,6 +42,6 @@ def test_a_short_last_window_is_averaged_over_its_own_length() -> None:
     gradients = []
     for window in ([one], [other], [one, other]):
         train_step(model, stepper, window, world.device)
-        gradients.append(parity.gradient_of(stepper))
+        gradients.append(gradient_of(stepper))
         stepper.optimizer.zero_grad()
     torch.testing.assert_close(gradients[2], (gradients[0] + gradients[1]) / 2)
