@@ -106,12 +106,17 @@ RAISES = {
 def test_one_rank_raises(project: Project, where: str) -> None:
     """Protects `report` in launch.py, @record in train.py, and that no collective follows an error.
 
-    For the last: put `cleanup_ddp()` into a `finally` of `main` and the run hangs.
+    For the last: put `cleanup_ddp()` into a `finally` of `main` and the run hangs. torchrun looks
+    only when all is over, so that it cannot know which rank was the first: the files tell.
     """
     file, function, when = RAISES[where]
     project.before(file, function, f"if rank == 1 and {when}: raise ZeroDivisionError('injected')")
-    job = project.run("--epochs", "2", "--num-workers", "1", "--batch-size", "8")
-    assert job.code == 1
+    job = project.start("--epochs", "2", "--num-workers", "1", "--batch-size", "8")
+    job.until_workers()
+    job.send(signal.SIGSTOP)
+    job.until(lambda: not job.workers(), "failing")
+    job.send(signal.SIGCONT)
+    assert job.wait() == 1
     line = 1 + (project.folder / file).read_text().splitlines().index(
         f"    if rank == 1 and {when}: raise ZeroDivisionError('injected')"
     )

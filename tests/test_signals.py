@@ -65,8 +65,8 @@ def test_a_signal_to_every_process_stops_them_at_one_step(project: Project) -> N
 
 def test_a_second_signal_does_not_cut_the_first_short(project: Project) -> None:
     """Protects `wait_for_processes` in launch.py: torchrun forgets its processes then."""
-    project.before("model.py", "loss_fn", "time.sleep(0.5)")  # so that both come within one step
-    job = project.start(*LONG)
+    project.before("model.py", "loss_fn", "time.sleep(2)")  # so that all come within one step
+    job = project.start("--log-every", "1")
     job.until_step(1)
     job.send(INT)
     job.until(lambda: "shutting down workers" in job.output, "shutting down")
