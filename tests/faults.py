@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,14 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import copier
 import torch
-from support import ROOT
+from generated import ENVIRONMENT, PATIENCE, generate
 
-# A job that stands still for so long is stuck. No test asserts that anything is quick: this
-# machine may be busy. What must not happen is 600 s, the timeouts of the collectives and the steps.
-PATIENCE = 120.0
-LINGER = 15.0  # and so long a process may still be there when launch.sh has ended
+# No test asserts that anything is quick: the machine may be busy. A job that stands still for
+# PATIENCE seconds is stuck; what must not happen is 600, the timeout of collectives and of steps.
+MARK = "JOB_MARK"
+LINGER = 15.0  # so long a process may still be there when launch.sh has ended
 
 # The owner's data.py of the tests. It does not import scikit-learn, which takes a second, and its
 # augmentation draws from every random state that there is.
@@ -78,8 +76,7 @@ class Project:
         """Generate it in `folder`, with so many samples."""
         self.folder = folder
         self.jobs: list[Job] = []
-        data = {"preset": "vision", "tracker": "none"}
-        copier.run_copy(str(ROOT / "template"), folder, data, defaults=True, quiet=True)
+        generate(folder, preset="vision", tracker="none")
         self.write_data(train, validation)
 
     def write_data(self, train: int, validation: int) -> None:
@@ -172,6 +169,15 @@ def {function}(*args):
         return digest.hexdigest()
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment of a process; {} when it has ended or belongs to somebody else."""
+    try:
+        items = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return {key: value for key, _, value in (item.partition("=") for item in items)}
+
+
 class Job:
     """One launch.sh, the processes that it started, and what they printed."""
 
@@ -184,15 +190,14 @@ class Job:
     ) -> None:
         """Start it; /proc finds its processes by a mark in their environment, orphans as well."""
         self.project = project
-        self.mark = f"JOB_MARK={uuid.uuid4().hex}"
+        self.mark = uuid.uuid4().hex
         self._output = project.folder / f"output-{self.mark[-8:]}.txt"
-        key, value = self.mark.split("=")
-        settings = {"NPROC": str(processes), "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+        settings = {"NPROC": str(processes), "OMP_NUM_THREADS": "1"}
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [*command, "--device=cpu"],
                 cwd=project.folder,
-                env={**os.environ, **settings, **environment, key: value},
+                env={**ENVIRONMENT, **settings, **environment, MARK: self.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -212,27 +217,19 @@ class Job:
 
     def pids(self) -> dict[int, dict[str, str]]:
         """Return the environment of each process of this job that is alive, by its id."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with suppress(OSError):
-                    if "\nState:\tZ" in (entry / "status").read_text():
-                        continue
-                    items = (entry / "environ").read_text(errors="replace").split("\0")
-                    if self.mark in items:
-                        pairs = (item.partition("=") for item in items)
-                        found[int(entry.name)] = {key: value for key, _, value in pairs}
-        return found
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+        environments = {pid: environment_of(pid) for pid in pids}
+        return {pid: each for pid, each in environments.items() if each.get(MARK) == self.mark}
 
     def workers(self) -> dict[int, int]:
         """Return the id of the training process of each rank that has been started."""
+        launcher = self.process.pid
         ranks = {}
-        for pid, environment in self.pids().items():
-            if "RANK" in environment:
-                with suppress(OSError):
-                    status = Path(f"/proc/{pid}/status").read_text()
-                    if f"\nPPid:\t{self.process.pid}\n" in status:  # not a DataLoader worker
-                        ranks[int(environment["RANK"])] = pid
+        with suppress(OSError):
+            for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+                environment = environment_of(int(child))
+                if "RANK" in environment:
+                    ranks[int(environment["RANK"])] = int(child)
         return ranks
 
     def until(self, condition: Callable[[], object], what: str) -> None:
@@ -257,9 +254,14 @@ class Job:
         """Wait until all training processes exist; they are far from their first step."""
         self.until(lambda: len(self.workers()) == count, "starting")
 
-    def signal(self, number: signal.Signals, rank: int | None = None) -> None:
+    def send(self, number: signal.Signals, rank: int | None = None) -> None:
         """Send a signal to launch.sh, or to the training process of a rank."""
         os.kill(self.process.pid if rank is None else self.workers()[rank], number)
+
+    def send_all(self, number: signal.Signals) -> None:
+        """Send a signal to every process, as SLURM does; DataLoader workers too."""
+        for pid in self.pids():
+            os.kill(pid, number)
 
     def wait(self) -> int:
         """Wait for the end, see that no process is left, and return the exit code."""

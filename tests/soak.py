@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from faults import PATIENCE, Job, Project
+from faults import Job, Project
+from generated import PATIENCE
 
 TRY_AGAIN = 75
 EPOCHS_PER_FAULT = 3  # of 25 steps
@@ -109,7 +110,7 @@ class Soak:
                 if f"from step {saved} on" not in job.output:
                     self.wrong["lost"].append(f"{fault}\n{job.output}")
             time.sleep(self.draw.uniform(0, 2))
-            job.signal(fault.number, self.draw.choice([0, 1]) if fault.to_worker else None)
+            job.send(fault.number, self.draw.choice([0, 1]) if fault.to_worker else None)
             job.process.wait(PATIENCE)
             job.wait_for_processes()
         except (AssertionError, subprocess.TimeoutExpired) as error:
@@ -150,7 +151,7 @@ def restarts(folder: Path, count: int) -> bool:
     for number in range(count):
         job.until(partial(begun, job, number), "restarted")
         time.sleep(run.draw.uniform(0, 2))
-        job.signal(signal.SIGKILL, run.draw.choice([0, 1]))
+        job.send(signal.SIGKILL, run.draw.choice([0, 1]))
     code = job.wait()
     came_back = job.output.count("on cpu") - 1
     print(f"{came_back} restarts of {count}, exit code {code}, equal to the bit: {run.equal()}")

@@ -8,17 +8,37 @@ import signal
 from functools import partial
 
 import pytest
-from faults import Job, Project
+from faults import NOTE, Job, Project
 
 LONG = ("--epochs", "100000", "--log-every", "5", "--save-every-steps", "5")
 KILL = signal.SIGKILL
 
 
+READS_FOR_EVER = """
+class Slow(Pictures):
+    calls = 0
+
+    def __getitem__(self, index):
+        self.calls += 1  # in this DataLoader worker
+        if self.augment and self.calls > 200 and str(rank) == os.environ.get("SLOW_RANK"):
+            note("reading")
+            time.sleep(10**6)
+        return super().__getitem__(index)
+
+Pictures = Slow
+"""
+
+
 def test_a_killed_worker_ends_the_run_and_a_new_one_goes_on(project: Project) -> None:
-    """Protects the DataLoader workers' `die_with_parent`, and the checkpoints on the way."""
-    job = project.start(*LONG, "--num-workers", "2")
-    job.until_step(20)
-    job.signal(KILL, rank=1)
+    """Protects `die_with_parent` in loaders.py, and the checkpoints on the way.
+
+    The rank is killed while its DataLoader workers read from a disk that does not answer.
+    """
+    project.append("data.py", NOTE + READS_FOR_EVER)
+    job = project.start(*LONG, "--num-workers", "2", SLOW_RANK="1")
+    job.until(lambda: project.notes(1), "reading")
+    job.until_step(10)
+    job.send(KILL, rank=1)
     assert job.wait() == 1, job.output
     assert re.search(r"^error: rank 1: Signal 9 \(SIGKILL\)", job.output, re.M)
     logged, saved = max(project.metrics("train/loss")), project.steps()[-1]
@@ -34,7 +54,7 @@ def test_a_killed_launcher_takes_its_workers_along_with_a_checkpoint(project: Pr
     job = project.start("--epochs", "100000", "--log-every", "5", "--num-workers", "2")
     job.until_step(10)
     before = project.steps()
-    job.signal(KILL)
+    job.send(KILL)
     job.process.wait()
     job.wait_for_processes()
     (step,) = re.findall(r"^stopped by a signal at step (\d+)", job.output, re.M)
@@ -49,7 +69,7 @@ def test_a_launcher_killed_during_the_start_leaves_nothing(project: Project) -> 
     """Protects the look for LAUNCHER_PID in `end_on_signals`."""
     job = project.start(*LONG)
     job.until_workers()
-    job.signal(KILL)
+    job.send(KILL)
     job.process.wait()
     job.wait_for_processes()
 
@@ -61,7 +81,7 @@ def test_restarts_after_a_crash_end_in_the_same_weights(project: Project) -> Non
     job = project.start(*options, MAX_RESTARTS="2")
     for count, step, rank in (("1", 10, 0), ("2", 40, 1)):
         job.until_step(step)
-        job.signal(KILL, rank)
+        job.send(KILL, rank)
         job.until(partial(restarted, job, count), "restarting")
     assert job.wait() == 0, job.output
     assert len(re.findall(r"from step [1-9]\d* on", job.output)) >= 1
@@ -86,12 +106,17 @@ RAISES = {
 def test_one_rank_raises(project: Project, where: str) -> None:
     """Protects `report` in launch.py, @record in train.py, and that no collective follows an error.
 
-    For the last: put `cleanup_ddp()` into a `finally` of `main` and the run hangs.
+    For the last: put `cleanup_ddp()` into a `finally` of `main` and the run hangs. torchrun looks
+    only when all is over, so that it cannot know which rank was the first: the files tell.
     """
     file, function, when = RAISES[where]
     project.before(file, function, f"if rank == 1 and {when}: raise ZeroDivisionError('injected')")
-    job = project.run("--epochs", "2", "--num-workers", "1", "--batch-size", "8")
-    assert job.code == 1
+    job = project.start("--epochs", "2", "--num-workers", "1", "--batch-size", "8")
+    job.until_workers()
+    job.send(signal.SIGSTOP)
+    job.until(lambda: not job.workers(), "failing")
+    job.send(signal.SIGCONT)
+    assert job.wait() == 1
     line = 1 + (project.folder / file).read_text().splitlines().index(
         f"    if rank == 1 and {when}: raise ZeroDivisionError('injected')"
     )

@@ -52,7 +52,7 @@ def test_the_losses_after_an_interruption_are_those_of_the_undisturbed_run(
         options = (*OPTIONS, "--num-workers", workers, "--name", f"workers{workers}")
         job = project.start(*options, "--save-every-steps", "5")
         job.until_step(15, name=f"workers{workers}")
-        job.signal(signal.SIGKILL, rank=1)
+        job.send(signal.SIGKILL, rank=1)
         assert job.wait() == 1, job.output
         before, progress = project.take_notes(), project.state(f"workers{workers}")["progress"]
         used = 25 * progress["epoch"] + progress["position"] // 16  # batches on each rank

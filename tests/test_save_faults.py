@@ -108,5 +108,5 @@ def test_a_second_job_in_one_run_folder_is_refused(project: Project) -> None:
     assert second.code == 2
     assert second.output.count("error:") == second.output.count("is in use by") == 1
     assert "Traceback" not in second.output
-    first.signal(signal.SIGTERM)
+    first.send(signal.SIGTERM)
     assert first.wait() == TRY_AGAIN

@@ -111,7 +111,8 @@ class Config:
     on_save_error: Literal["stop", "continue"] = "stop"
     """What to do when a checkpoint cannot be written (disk full)."""
     step_timeout: float = 600.0
-    """Seconds without a step after which a process prints where it hangs and ends the run."""
+    """Seconds without a step after which a process prints where it hangs and ends the run; more
+    than the longest save."""
     collective_timeout: float = 600.0
     """Seconds after which a process that waits for the others in a collective gives up."""
 

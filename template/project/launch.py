@@ -147,7 +147,10 @@ def meet_here(folder: Path) -> list[str]:
 
 
 def meet_at_master(machines: int) -> list[str]:
-    """Return torchrun's options for processes on several machines: they meet at machine 0."""
+    """Return torchrun's options for processes on several machines: they meet at machine 0.
+
+    Its port has no password: the machines must be in a network of their own.
+    """
     missing = [name for name in ("MASTER_ADDR", "NODE_RANK") if not os.environ.get(name)]
     if missing:
         stop(
