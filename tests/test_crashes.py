@@ -104,22 +104,24 @@ RAISES = {
 
 @pytest.mark.parametrize("where", RAISES)
 def test_one_rank_raises(project: Project, where: str) -> None:
-    """Protects `report` in launch.py, @record in train.py, and that no collective follows an error.
+    """Protects `report` in launch.py, @record in train.py, and `child.kill` in `end_soon`.
 
-    For the last: put `cleanup_ddp()` into a `finally` of `main` and the run hangs. torchrun looks
-    only when all is over, so that it cannot know which rank was the first: the files tell.
+    And that no collective follows an error: with `cleanup_ddp()` in a `finally` of `main` the run
+    hangs. torchrun looks only when all is over, so that it cannot know which rank was the first:
+    the files of @record tell.
     """
     file, function, when = RAISES[where]
     project.before(file, function, f"if rank == 1 and {when}: raise ZeroDivisionError('injected')")
     job = project.start("--epochs", "2", "--num-workers", "1", "--batch-size", "8")
     job.until_workers()
     job.send(signal.SIGSTOP)
-    job.until(lambda: not job.workers(), "failing")
+    job.until(lambda: [*job.pids()] == [job.process.pid], "failing")
     job.send(signal.SIGCONT)
     assert job.wait() == 1
     line = 1 + (project.folder / file).read_text().splitlines().index(
         f"    if rank == 1 and {when}: raise ZeroDivisionError('injected')"
     )
+    assert "Timeout" not in job.output  # nobody had to be ended by the watchdog of `end_soon`
     path = re.escape(str(project.folder / file))
     assert f'{project.folder / file}", line {line}' in job.output  # the traceback
     first = re.search(r"^error: .*", job.output, re.M)

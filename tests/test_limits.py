@@ -51,13 +51,13 @@ def test_too_many_skipped_steps_in_a_row_end_the_run(project: Project) -> None:
 
 def test_too_little_data_is_one_clear_error(project: Project) -> None:
     """Protects the two SettingsErrors of loaders.py."""
-    for sizes, message in (
-        ((1, 5), "the training set has 1 samples"),
-        ((40, 5), "the training set has 40 samples, but one step needs 64"),
-        ((100, 0), "the validation set is empty"),
+    for sizes, processes, message in (
+        ((1, 5), 2, "the training set has 1 samples"),
+        ((40, 5), 2, "the training set has 40 samples, but one step needs 64"),
+        ((100, 0), 1, "the validation set is empty"),
     ):
         project.write_data(*sizes)
-        job = project.run()
+        job = project.run(processes=processes)
         assert job.code == 2, job.output
         assert job.output.count("error:") == 1
         assert message in job.output
@@ -83,7 +83,8 @@ def test_fewer_validation_samples_than_ranks_give_the_metric_of_one_process(
 def test_changed_settings_are_listed_and_some_refused(project: Project) -> None:
     """Protects the list in `restore_state`, FIXED, and `_differences`."""
     assert project.run("--limit-steps", "2", "--lr", "0.01", processes=1).code == 0
-    again = project.run("--limit-steps", "3", "--lr", "0.02", "--clip-grad-norm", "1")
+    different = ("--lr", "0.02", "--clip-grad-norm", "1")
+    again = project.run("--limit-steps", "3", *different, processes=1)
     assert again.code == 0
     changes = [line for line in again.output.splitlines() if line.startswith("changed")]
     assert changes == [

@@ -74,7 +74,12 @@ def watch(seconds: float) -> None:
 
 
 def end_soon() -> None:
-    """Bound the exit after an error: a thread of gloo can keep the interpreter from ending."""
+    """Bound the exit after an error: DataLoader workers and threads of gloo can hold it up."""
+    import multiprocessing  # not above: launch.py must soon be ready for a signal
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # DataLoader's would raise one more error
+    for child in multiprocessing.active_children():
+        child.kill()  # they ignore the SIGTERM by which Python would end them, and are waited for
     watch(EXIT_SECONDS)
 
 
