@@ -55,6 +55,8 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/cli.py
 	$(BIN)/python benchmarks/traps.py
+	PYTHONPATH=template/project $(BIN)/python benchmarks/samplers.py
+	PYTHONPATH=template/project $(BIN)/python benchmarks/checkpoint_stall.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
