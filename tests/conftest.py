@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +21,16 @@ settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+def pytest_configure() -> None:
+    """Let the programs under test get every signal: a shell ignores some for what it starts with &.
+
+    A program inherits what is ignored, and no trap of bash can change that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

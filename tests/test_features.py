@@ -198,7 +198,7 @@ def test_ddp_options_train_as_well(project: Path, name: str) -> None:
 def test_compile_keeps_the_names_of_the_weights(project: Path, name: str) -> None:
     """Protects `model.compile()`, in place: torch.compile(model) would add `_orig_mod.`."""
     short = ["--limit-steps", "3", "--optimizer", "sgd", "--lr", "0.1"]
-    plain = train(project, name, *short, processes=2).state()["model"]
+    plain = train(project, name, *short, processes=2)
     compiled = train(
         project,
         f"{name}2",
@@ -206,10 +206,11 @@ def test_compile_keeps_the_names_of_the_weights(project: Path, name: str) -> Non
         "--compile",
         processes=2,
         warnings="ignore",  # torch's own
-    ).state()["model"]
-    assert compiled.keys() == plain.keys()
-    for key, value in plain.items():
-        torch.testing.assert_close(value, compiled[key], rtol=0, atol=1e-3)
+    )
+    assert compiled.state()["model"].keys() == plain.state()["model"].keys()
+    # Compiled dropout draws other numbers, so the losses are close and not equal.
+    losses = [run.values("train/loss") for run in (plain, compiled)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
 def test_what_needs_a_gpu_says_so(project: Path, name: str) -> None:
