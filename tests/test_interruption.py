@@ -29,7 +29,7 @@ def start(tool: Tool) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    caught = 1 << (signal.SIGTERM - 1)
+    caught = 1 << (signal.SIGHUP - 1)  # the last of them
     while process.poll() is None and not _caught_signals(process.pid) & caught:
         time.sleep(0.001)
     return process
