@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -142,6 +144,9 @@ def _obey_parent(worker: int) -> None:
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
     die_with_parent(signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is None or os.getppid() != parent.pid:  # it has died already, just after the fork
+        os._exit(1)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
