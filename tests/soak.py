@@ -152,6 +152,7 @@ def restarts(folder: Path, count: int) -> bool:
         job.until(partial(begun, job, number), "restarted")
         time.sleep(run.draw.uniform(0, 2))
         job.send(signal.SIGKILL, run.draw.choice([0, 1]))
+    job.process.wait(10 * PATIENCE)  # the rest of the run
     code = job.wait()
     came_back = job.output.count("on cpu") - 1
     print(f"{came_back} restarts of {count}, exit code {code}, equal to the bit: {run.equal()}")

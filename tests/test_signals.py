@@ -153,6 +153,7 @@ def test_a_signal_during_evaluation_stops_it(project: Project) -> None:
     again = project.run(*options)  # straight to the evaluation: every step was taken
     assert again.code == 0
     assert f"done: 1 epochs, {step} steps" in again.output
+    assert "nan" not in again.output
 
 
 def test_a_signal_during_a_save_waits_for_it(project: Project) -> None:

@@ -24,7 +24,7 @@ class Meter:
     def start_epoch(self) -> None:
         """Forget everything: no average spans two epochs or the evaluation between them."""
         self._sums = self._earlier_sums = self._zeros  # of losses, and of 1 for each; on the device
-        self._steps = self._samples = 0
+        self.steps = self._samples = 0
         self._waited = self._worked = 0.0
         self._start = time.perf_counter()
 
@@ -45,7 +45,7 @@ class Meter:
         """
         both = torch.stack((loss, torch.ones_like(loss)))
         self._sums = self._sums + torch.where(loss.isfinite(), both, self._zeros)
-        self._steps += 1
+        self.steps += 1
         self._samples += samples
 
     @property
@@ -70,7 +70,7 @@ class Meter:
 
     def compare_ranks(self) -> dict[str, float]:
         """Return milliseconds per step, and which rank waits longest for data. A collective."""
-        steps = max(1, self._steps) / 1000
+        steps = max(1, self.steps) / 1000
         ranks = gather_from_ranks((self._worked / steps, self._waited / steps))
         slowest = max(range(len(ranks)), key=lambda rank: ranks[rank][1])
         return {

@@ -127,8 +127,9 @@ def train(config: Config, world: World) -> int:
                 save()
 
         if not exchange.stop:
-            means = {"number": progress.epoch + 1, "loss": reduce_loss(meter.epoch_loss)}
-            tracker.log("epoch", {**means, **meter.compare_ranks()}, progress.step)
+            if meter.steps:  # none when a run goes on that was stopped in its evaluation
+                means = {"number": progress.epoch + 1, "loss": reduce_loss(meter.epoch_loss)}
+                tracker.log("epoch", {**means, **meter.compare_ranks()}, progress.step)
             metrics = evaluate(world, stepper, shard, validation_loader, exchange)
         if not exchange.stop:  # asked for during the evaluation: it will be done again
             tracker.log("validation", metrics, progress.step)
