@@ -2,6 +2,7 @@
 # make test    all linters and all tests
 # make lint    the linters alone
 # make bench   the measurements of benchmarks/, written to benchmarks/results/
+# make release VERSION=0.2.0    record the template as a release
 # make clean   remove .venv and what the tools left; generated projects stay
 #
 # Each sets up what it needs in .venv. Another Python: make test PYTHON=python3.12
@@ -16,7 +17,7 @@ READY := $(VENV)/ready
 # launch.sh and the tests find python, ddpgen and the linters here.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench release clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -44,7 +45,7 @@ lint: $(READY)
 	$(BIN)/ruff check $(RUFF_TEMPLATE) $(FIRST_PARTY) \
 	  --select E,F,W,I,UP,B,C4,SIM,RUF template
 	$(BIN)/ruff format --check $(RUFF_TEMPLATE) template
-	$(BIN)/mypy --strict ddpgen benchmarks tests
+	$(BIN)/mypy --strict ddpgen benchmarks scripts tests
 	@set -e; for preset in template/presets/*; do \
 	  echo "mypy of template/project with $$preset"; \
 	  MYPYPATH="template/project:template/project/tests:$$preset" $(BIN)/mypy $(MYPY_TEMPLATE) \
@@ -57,6 +58,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/traps.py
 	PYTHONPATH=template/project $(BIN)/python benchmarks/samplers.py
 	PYTHONPATH=template/project $(BIN)/python benchmarks/checkpoint_stall.py
+
+release: $(READY)
+	@$(BIN)/python scripts/release.py '$(VERSION)'
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

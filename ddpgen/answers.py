@@ -29,20 +29,23 @@ def collect(
     Raises:
         Failure: names the key and, for a file, the line.
     """
-    assigned = _read_assignments(questions, assignments)
-    for name in options.keys() & assigned.keys():
-        if options[name] != assigned[name]:
+    assigned_here = assigned(questions, assignments)
+    for name in options.keys() & assigned_here.keys():
+        if options[name] != assigned_here[name]:
             raise UsageFailure(
                 f"{questions[name].option} and --set {name}=... give different answers",
                 f"give {name} once",
             )
     from_file = read_file(questions, file) if file else {}
-    return {**from_file, **assigned, **options}
+    return {**from_file, **assigned_here, **options}
 
 
-def _read_assignments(
-    questions: Mapping[str, Question], assignments: Sequence[str]
-) -> dict[str, Answer]:
+def assigned(questions: Mapping[str, Question], assignments: Sequence[str]) -> dict[str, Answer]:
+    """Return the answers that the values of --set, each "KEY=VALUE", stand for.
+
+    Raises:
+        Failure: names the key.
+    """
     answers: dict[str, Answer] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -63,7 +66,7 @@ def read_file(questions: Mapping[str, Question], file: Path) -> dict[str, Answer
     Raises:
         Failure: the file cannot be read, is not a mapping, or has a key or value that is wrong.
     """
-    root = _compose(file)
+    root = compose(file)
     if not isinstance(root, yaml.MappingNode):
         raise UsageFailure(f"{file} holds no answers", "write lines such as `gpus: 4` into it")
     answers: dict[str, Answer] = {}
@@ -81,7 +84,12 @@ def read_file(questions: Mapping[str, Question], file: Path) -> dict[str, Answer
     return answers
 
 
-def _compose(file: Path) -> yaml.Node | None:
+def compose(file: Path) -> yaml.Node | None:
+    """Read a file of answers, with the line of everything in it.
+
+    Raises:
+        Failure: it cannot be read, or is no YAML.
+    """
     try:
         with file.open("rb") as stream:
             text = stream.read(_MOST_BYTES + 1)

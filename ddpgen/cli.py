@@ -13,6 +13,7 @@ from ddpgen import __version__, console
 # Each with its line in `ddpgen --help`; ddpgen.commands.<name> is imported when it is called.
 _COMMANDS = {
     "new": "Make a training project in a new folder.",
+    "update": "Bring the template's later improvements into a project.",
     "presets": "List what a project's model and data can start from.",
 }
 

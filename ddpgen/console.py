@@ -3,7 +3,7 @@
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -65,6 +65,19 @@ def table(rows: Sequence[tuple[str, str]]) -> None:
     width = max((len(first) for first, _ in rows), default=0)
     for first, second in rows:
         out(f"  {first:<{width}}  {second}")
+
+
+def verdicts(rows: Sequence[tuple[str, str, str]], colours: Mapping[str, str]) -> None:
+    """Print rows of a verdict, a file and a remark; the verdict in its colour."""
+    first, second = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
+    for verdict, file, remark in rows:
+        shown = click.style(verdict.ljust(first), fg=colours.get(verdict))
+        out(f"  {shown}  {file.ljust(second) if remark else file}  {remark}".rstrip())
+
+
+def in_colour() -> bool:
+    """Say whether what goes to standard output is coloured."""
+    return _colour() is not False and sys.stdout.isatty()
 
 
 def flush() -> None:

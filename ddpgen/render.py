@@ -1,14 +1,17 @@
 """Answers in, the files of a project out. Copier renders; this file says how it is called."""
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ddpgen import staging
+import yaml
+
+from ddpgen import staging, store
 from ddpgen.console import Failure, UsageFailure
-from ddpgen.template import ANSWERS_FILE, REVISION, SOURCE, Answer, questions, template_dir
+from ddpgen.template import ANSWERS_FILE, SOURCE, Answer, questions, template_dir
 
 
 def render(
@@ -33,32 +36,86 @@ def render(
         Failure: an answer is refused by the template.
         KeyboardInterrupt: somebody pressed Ctrl-C.
     """
+    copy(template_dir(), destination, answers, ask=ask, suggestions=suggestions)
+    record_source(destination / ANSWERS_FILE, SOURCE, store.current())
+    files = sorted(path for path in destination.rglob("*") if not path.is_dir())
+    _own(files)
+    return [file.relative_to(destination) for file in files]
+
+
+def copy(
+    template: Path,
+    destination: Path,
+    answers: Mapping[str, object],
+    *,
+    ask: bool = False,
+    suggestions: Mapping[str, object] | None = None,
+    exclude: Sequence[str] = (),
+    trust: bool = False,
+    tasks: bool = False,
+) -> None:
+    """Let Copier render a template that lies in a plain folder.
+
+    Args:
+        template: the folder with copier.yml.
+        destination: the folder to fill.
+        answers: what is known already.
+        ask: ask for the rest on the terminal; otherwise the rest takes its default.
+        suggestions: defaults, offered where the rest is asked.
+        exclude: patterns of files to leave out.
+        trust: whether extensions and tasks of the template may run.
+        tasks: whether its tasks do run.
+
+    Raises:
+        Failure: an answer is refused by the template.
+    """
     with staging.uninterrupted():  # an import that is interrupted leaves half a module behind
         import copier
-        from copier.errors import InteractiveSessionError
         from plumbum import local
 
+    # Copier is twice as fast when it finds no git, and a plain folder needs none; a task may.
+    path = os.environ.get("PATH", "") if tasks else ""
+    with explained(), local.env(PATH=path):
+        copier.run_copy(
+            str(template),
+            destination,
+            data=dict(answers),
+            user_defaults=dict(suggestions or {}),
+            defaults=not ask,
+            quiet=True,
+            cleanup_on_error=False,
+            exclude=exclude,
+            overwrite=True,
+            unsafe=trust,
+            skip_tasks=not tasks,
+            settings=copier.Settings(),  # not the user's: they could change the defaults
+        )
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Translate what Copier raises into what people should read.
+
+    Raises:
+        Failure: an answer is refused, or Copier or the template says no.
+    """
+    with staging.uninterrupted():
+        from copier.errors import InteractiveSessionError, TaskError, UserMessageError
+        from plumbum import ProcessExecutionError
+
     try:
-        # Copier is twice as fast when it finds no git, and a plain folder needs none.
-        with local.env(PATH=""):
-            copier.run_copy(
-                str(template_dir()),
-                destination,
-                data=dict(answers),
-                user_defaults=dict(suggestions or {}),
-                defaults=not ask,
-                quiet=True,
-                cleanup_on_error=False,
-                settings=copier.Settings(),  # not the user's: they could change the defaults
-            )
+        yield
     except InteractiveSessionError:
         raise Failure("the questions were not answered", "--yes takes the defaults") from None
     except ValueError as problem:
         raise _refused(problem) from None
-    _record_source(destination / ANSWERS_FILE)
-    files = sorted(path for path in destination.rglob("*") if not path.is_dir())
-    _own(files)
-    return [file.relative_to(destination) for file in files]
+    except TaskError as problem:
+        raise Failure(f"a task of the template failed: {problem}") from None
+    except UserMessageError as problem:
+        raise Failure(str(problem)) from None
+    except ProcessExecutionError as problem:
+        said = (problem.stderr or "").strip().splitlines() or [f"exit code {problem.retcode}"]
+        raise Failure(f"git: {said[-1]}") from None
 
 
 def _refused(problem: ValueError) -> Exception:
@@ -66,19 +123,22 @@ def _refused(problem: ValueError) -> Exception:
     found = re.fullmatch(r"Validation error for question '(\w+)': (.*)", str(problem), re.DOTALL)
     if not found:
         return problem
-    question = questions()[found[1]]
+    question = questions().get(found[1])
+    if question is None:
+        return UsageFailure(f"{found[1]}: {found[2]}")
     hint = "" if question.computed else f"{question.option} {question.default}"
     return UsageFailure(f"{question.option}: {found[2]}", hint)
 
 
-def _record_source(answers_file: Path) -> None:
-    """Record where the project came from by a text that is the same on every machine."""
+def record_source(answers_file: Path, source: str, commit: str) -> None:
+    """Record where a project came from, in place of what the file says of it."""
     text = answers_file.read_text(encoding="utf-8")
     text = re.sub(r"^_(?:commit|src_path):.*\n(?:[ \t]+.*\n)*", "", text, flags=re.MULTILINE)
     comments = re.match(r"(?:#.*\n|\n)*", text)
     head = comments[0] if comments else ""
-    source = f"_commit: {REVISION}\n_src_path: {SOURCE}\n"
-    answers_file.write_text(head + source + text[len(head) :], encoding="utf-8", newline="\n")
+    origin = {"_commit": commit, "_src_path": source}
+    lines = yaml.safe_dump(origin, allow_unicode=True, width=float("inf"))
+    answers_file.write_text(head + lines + text[len(head) :], encoding="utf-8", newline="\n")
 
 
 def _own(files: list[Path]) -> None:

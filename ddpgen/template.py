@@ -1,19 +1,17 @@
 """Where the template is, what it asks, and what a project remembers of where it came from."""
 
 import difflib
+import fnmatch
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from ddpgen import __version__
-
 # Recorded in every project, the same text on every machine; Copier expands the ~ itself.
 SOURCE = "~/.local/share/ddpgen/template.bundle"
-REVISION = f"v{__version__}"
 SOURCE_KEYS = ("_commit", "_src_path")
 ANSWERS_FILE = ".copier-answers.yml"
 
@@ -40,7 +38,7 @@ class Question:
 
     Attributes:
         name: the key in copier.yml and in the project's answers file.
-        type: "str", "int", "float" or "bool".
+        type: "str", "int", "float" or "bool"; in other templates also "yaml", "json" or "path".
         help: what is asked, in one line.
         default: the answer when nobody is asked; a str may be a Jinja expression.
         choices: the allowed values, each with its description; empty when any is allowed.
@@ -130,7 +128,15 @@ def _parse_str(value: object) -> str:
     return value
 
 
+def _parse_yaml(value: object) -> Answer:
+    answer: Any = yaml.load(value, Loader=Loader) if isinstance(value, str) else value
+    return cast(Answer, answer)
+
+
 _PARSERS: dict[str, Callable[[object], Answer]] = {
+    "yaml": _parse_yaml,
+    "json": _parse_yaml,
+    "path": _parse_str,
     "int": _parse_int,
     "float": _parse_float,
     "bool": _parse_bool,
@@ -139,28 +145,53 @@ _PARSERS: dict[str, Callable[[object], Answer]] = {
 
 
 @functools.cache
+def _config() -> dict[str, Any]:
+    text = (template_dir() / "copier.yml").read_text(encoding="utf-8")
+    config: dict[str, Any] = yaml.load(text, Loader=Loader)
+    return config
+
+
+@functools.cache
+def _junk() -> tuple[str, ...]:
+    return tuple(pattern for pattern in _config()["_exclude"] if "{%" not in pattern)
+
+
+def belongs(path: Path) -> bool:
+    """Say whether a file is part of the template, and not what trying it has left there.
+
+    Args:
+        path: relative to the template's folder.
+    """
+    return not any(fnmatch.fnmatch(part, pattern) for part in path.parts for pattern in _junk())
+
+
+@functools.cache
 def questions() -> dict[str, Question]:
     """Return the template's questions by name, in the order in which they are asked."""
-    text = (template_dir() / "copier.yml").read_text(encoding="utf-8")
-    config = yaml.load(text, Loader=Loader)
+    config = _config()
     return {
-        name: _question(name, details)
+        name: make_question(name, details)
         for name, details in config.items()
         if not name.startswith("_")  # a leading underscore is a setting of Copier
     }
 
 
-def _question(name: str, details: Mapping[str, Any]) -> Question:
+def make_question(name: str, details: Any) -> Question:
+    """Return the question that an entry of a copier.yml stands for; Copier has a short form too."""
+    if not isinstance(details, dict):
+        details = {"default": details}
     choices = details.get("choices", {})
     if isinstance(choices, list):
-        described = {choice: choice for choice in choices}
-    else:
-        described = {value: label for label, value in choices.items()}
+        described = {choice: choice for choice in choices if isinstance(choice, str)}
+    elif isinstance(choices, dict):
+        described = {value: label for label, value in choices.items() if isinstance(value, str)}
+    else:  # an expression of Jinja, which only Copier can evaluate
+        described = {}
     return Question(
         name=name,
-        type=details["type"],
+        type=details.get("type", "yaml"),
         help=details.get("help", ""),
-        default=details["default"],
+        default=details.get("default", ""),
         choices=described,
-        multiselect=details.get("multiselect", False),
+        multiselect=details.get("multiselect", False) and bool(described),
     )

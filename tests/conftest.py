@@ -14,6 +14,7 @@ import pytest
 from faults import Project
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from releases import make_releases
 from support import ROOT, Tool
 
 # The same examples in every run, and no limit on time: a slow machine is no bug.
@@ -92,6 +93,15 @@ def tool(executable: Path, tmp_path: Path) -> Tool:
     }
     git = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": str(tmp_path)}
     return Tool(executable, box, {**inherited, **git, "HOME": str(home), "LANG": "C.UTF-8"})
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one checkout for each release of `releases.py`."""
+    with made_once(tmp_path_factory, "shelf") as (folder, missing):
+        if missing:
+            make_releases(folder)
+    return folder
 
 
 @pytest.fixture

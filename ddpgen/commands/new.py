@@ -2,13 +2,14 @@
 
 import os
 import shlex
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from ddpgen import answers, console, machine, names, overlay, repository, staging, target
+from ddpgen import answers, console, machine, names, overlay, repository, staging, store, target
 from ddpgen.options import question_options
 from ddpgen.render import render
 from ddpgen.target import Target
@@ -186,6 +187,7 @@ def _finish(request: Request, count: int, answered: Answers, remark: str | None)
     console.out(f"{console.bold('Made')} {request.typed}: {files} ({described})")
     if remark:
         console.note(remark)
+    _keep_template()
     nodes = answered.get("nodes", 1)
     alone = "NNODES=1 " if nodes != 1 else ""
     console.out("Next:")
@@ -194,6 +196,16 @@ def _finish(request: Request, count: int, answered: Answers, remark: str | None)
     console.out(f"  {alone}./launch.sh")
     if alone:
         console.out(f"That trains on this machine alone; README.md says how to start all {nodes}.")
+
+
+def _keep_template() -> None:
+    """Keep the template for updates; the project is whole without it, and `update` tries again."""
+    if shutil.which("git") is None:
+        return
+    try:
+        store.ensure()
+    except (console.Failure, OSError) as problem:
+        console.note(f"the template could not be kept for updates yet: {problem}")
 
 
 def _quoted(path: str) -> str:

@@ -1,0 +1,59 @@
+"""Whether something newer is there, told quickly: no git for ddpgen's own template, no Copier."""
+
+import json
+from pathlib import Path
+
+from ddpgen import console, git, project, source, store
+from ddpgen.console import Failure
+from ddpgen.project import Origin
+
+BEHIND = 3
+
+
+def report(folder: Path, version: str | None, *, as_json: bool) -> int:
+    """Say whether a project is behind, and return the exit code: 0 when it is not, or else 3.
+
+    Raises:
+        Failure: it is no project, or was made by a later ddpgen.
+    """
+    origin = project.read_origin(folder)
+    newest = _newest(origin, version)
+    behind = newest != origin.commit
+    if as_json:
+        console.out(json.dumps({"from": origin.commit, "to": newest, "behind": behind}, indent=2))
+    elif behind:
+        console.out(f"{origin.commit} is behind {newest}: ddpgen update")
+    else:
+        console.out(f"up to date: {newest}")
+    return BEHIND if behind else 0
+
+
+def _newest(origin: Origin, version: str | None) -> str:
+    if not source.is_ours(origin.source):
+        return _newest_of_others(origin, version)
+    known = [*(f"v{release}" for release in store.releases()), store.current()]
+    wanted = store.current() if version is None else f"v{version.removeprefix('v')}"
+    if wanted not in known:
+        raise Failure(f"the template has no version {version!r}", f"one of {', '.join(known)}")
+    recorded = store.order(origin.commit)
+    if recorded is None:
+        raise Failure(f"{origin.commit!r} is no version of the template", "ddpgen adopt")
+    if recorded > (store.order(store.current()) or ()):
+        raise Failure(
+            f"the project was made by ddpgen {origin.commit}, and this one is {store.current()}",
+            "python -m pip install --upgrade ddpgen",
+        )
+    return origin.commit if recorded > (store.order(wanted) or ()) else wanted
+
+
+def _newest_of_others(origin: Origin, version: str | None) -> str:
+    """Ask the repository of another's template for its tags, or else for its branch."""
+    address = source.address_of(origin.source)
+    asked = ("ls-remote", "--", address, "HEAD", "refs/tags/*")
+    listed = [line.split("\t") for line in git.text(Path.cwd(), *asked).splitlines()]
+    tags = {name.removeprefix("refs/tags/"): commit for commit, name in listed if "^{}" not in name}
+    newest = version or source.highest(list(tags))
+    if newest is not None:
+        return newest
+    head = tags.get("HEAD", "")
+    return origin.commit if origin.commit.endswith(head[:7]) else head[:7]

@@ -1,0 +1,74 @@
+"""A template's copier.yml, of any template: what it asks, and what it would run."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ddpgen.console import Failure
+from ddpgen.template import Question, make_question
+
+_NAMES = ("copier.yml", "copier.yaml")
+# What Copier runs without asking when a template is trusted, by what to call it.
+_RUNS = {"_tasks": "task", "_migrations": "migration", "_jinja_extensions": "Jinja extension"}
+
+
+def read(template: Path) -> dict[str, Any]:
+    """Return a template's settings and questions, with the files that it includes.
+
+    Raises:
+        Failure: there is no copier.yml, or it is no valid YAML.
+    """
+    file = next((template / name for name in _NAMES if (template / name).is_file()), None)
+    if file is None:
+        raise Failure(f"{template} is no template of Copier: it has no copier.yml")
+    merged: dict[str, Any] = {}
+    try:
+        for part in _documents(file, template):
+            for name, value in part.items():
+                lists = name in _RUNS and isinstance(value, list)
+                merged[name] = [*merged.get(name, []), *value] if lists else value
+    except yaml.YAMLError as problem:
+        raise Failure(f"{file} is not valid YAML: {problem}") from None
+    return merged
+
+
+def _documents(file: Path, template: Path) -> Iterator[Mapping[str, Any]]:
+    """Return the parts of a copier.yml in which `---` and `!include` separate several."""
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def include(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for path in sorted(template.glob(loader.construct_scalar(node))):
+            for part in _documents(path, template):
+                found |= part
+        return found
+
+    Loader.add_constructor("!include", include)
+    for document in yaml.load_all(file.read_text(encoding="utf-8"), Loader):
+        if isinstance(document, dict):
+            yield document
+
+
+def questions_in(template: Path) -> dict[str, Question]:
+    """Return the questions of a template by name."""
+    return {
+        name: make_question(name, details)
+        for name, details in read(template).items()
+        if not name.startswith("_")
+    }
+
+
+def what_it_runs(template: Path) -> list[str]:
+    """Return what a template would run on this machine, one line each."""
+    config = read(template)
+    found = []
+    for name, called in _RUNS.items():
+        for entry in config.get(name) or []:
+            command = entry.get("command", entry) if isinstance(entry, dict) else entry
+            shown = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+            found.append(f"{called}: {shown}")
+    return found

@@ -1,0 +1,160 @@
+"""A project on the disk: what it was made from, and the git repository that it is in."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ddpgen import answers, git
+from ddpgen.console import Failure, UsageFailure
+from ddpgen.template import ANSWERS_FILE, SOURCE_KEYS, Loader
+
+_MARKER = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)")
+# What git leaves in its folder while something is under way, by the command that goes on with it.
+_UNDER_WAY = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a project's answers file says.
+
+    Attributes:
+        source: the template: a path or an address.
+        commit: the revision of the template, a tag for ours.
+        answers: what was answered, by question.
+        lines: the line of each answer in the file.
+    """
+
+    source: str
+    commit: str
+    answers: dict[str, object]
+    lines: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The git repository of a project.
+
+    Attributes:
+        top: the folder that is checked out.
+        git_dir: where git keeps what belongs to this checkout.
+        prefix: the project's folder below `top`, such as "sub/myproj/", or "".
+        object_format: "sha1" or "sha256".
+    """
+
+    top: Path
+    git_dir: Path
+    prefix: str
+    object_format: str
+
+
+def read_origin(folder: Path) -> Origin:
+    """Read where a project came from.
+
+    Raises:
+        Failure: it is no project, or its answers file is damaged; names the line and the repair.
+    """
+    file = folder / ANSWERS_FILE
+    if not folder.is_dir():
+        raise Failure(f"{folder} is not a folder", "ddpgen new makes a project")
+    if not file.exists():
+        raise Failure(
+            f"{folder} is no project of ddpgen: it has no {ANSWERS_FILE}",
+            "ddpgen new makes a project; ddpgen adopt links one that has lost this file",
+        )
+    repair = f"git log -p -- {ANSWERS_FILE} shows what was in it; or delete it and run ddpgen adopt"
+    try:
+        text = file.read_bytes()
+        for number, line in enumerate(text.splitlines(), start=1):
+            if _MARKER.match(line):
+                raise Failure(
+                    f"{file}, line {number}: a conflict marker of git",
+                    "keep one of the two sides, delete the markers, and commit",
+                )
+        root = answers.compose(file)
+    except UsageFailure as problem:
+        raise Failure(problem.message, repair) from None
+    except OSError as problem:
+        raise Failure(f"cannot read {file}: {problem.strerror}") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise Failure(f"{file} holds no answers", repair)
+    try:
+        found = yaml.load(text, Loader=Loader)
+    except (yaml.YAMLError, ValueError, TypeError):
+        raise Failure(f"{file} is not a list of answers", repair) from None
+    lines = {str(key.value): key.start_mark.line + 1 for key, _ in root.value}
+    for key in SOURCE_KEYS:
+        if not isinstance(found.get(key), str) or not found[key]:
+            where = f"{file}, line {lines[key]}" if key in lines else str(file)
+            raise Failure(f"{where}: {key} does not say where the project came from", repair)
+    given = {str(name): value for name, value in found.items() if name not in SOURCE_KEYS}
+    return Origin(found["_src_path"], found["_commit"], given, lines)
+
+
+def locate(folder: Path) -> Repository:
+    """Find the git repository of a project.
+
+    Raises:
+        Failure: there is none, or git refuses it.
+    """
+    asked = ("--show-toplevel", "--absolute-git-dir", "--show-object-format", "--show-prefix")
+    try:
+        top, git_dir, object_format, prefix = git.text(folder, "rev-parse", *asked).split("\n")
+    except git.GitFailure as problem:
+        if "not a git repository" not in problem.message:
+            raise
+        raise Failure(
+            f"{folder} is not in a git repository, which is what makes an update safe",
+            "git init && git add --all && git commit -m 'Before the update'",
+        ) from None
+    return Repository(Path(top), Path(git_dir), prefix, object_format)
+
+
+def refuse_unless_clean(folder: Path, repository: Repository) -> str:
+    """Refuse a project with work that is not committed, so that nothing of it can be lost.
+
+    Returns:
+        the commit that is checked out.
+
+    Raises:
+        Failure: no commit yet, changes, untracked files, or a merge or the like under way.
+    """
+    for name, command in _UNDER_WAY.items():
+        if (repository.git_dir / name).exists():
+            raise Failure(
+                f"a {command} is under way in {repository.top}",
+                f"git {command} --continue or --abort, then the same command again",
+            )
+    try:
+        head = git.text(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except git.GitFailure:
+        raise Failure(
+            f"{repository.top} has no commit yet", "git add --all && git commit -m 'New project'"
+        ) from None
+    dirt = _changes(folder)
+    if dirt:
+        shown = ", ".join(dirt[:3]) + (", ..." if len(dirt) > 3 else "")
+        raise Failure(
+            f"{folder} has changes that are not committed: {shown}",
+            "git commit or git stash --include-untracked, then the same command again",
+        )
+    if not git.run(folder, "ls-files", "-z", "--", ANSWERS_FILE):
+        raise Failure(
+            f"git does not track {folder / ANSWERS_FILE}",
+            f"git add --force {ANSWERS_FILE} && git commit -m 'Where the project came from'",
+        )
+    return head
+
+
+def _changes(folder: Path) -> list[str]:
+    status = ("status", "--porcelain", "-z", "--untracked-files=normal", "--no-renames")
+    listed = git.run(folder, *status, "--ignore-submodules=none", "--", ".")
+    return [os.fsdecode(entry[3:]) for entry in listed.split(b"\0") if entry]

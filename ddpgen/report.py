@@ -1,0 +1,100 @@
+"""What people and programs are told of an update."""
+
+import json
+import shlex
+
+from ddpgen import console, git
+from ddpgen.outcome import Change
+from ddpgen.update import Plan
+from ddpgen.work import Work
+
+_COLOURS = {"conflict": "red", "kept yours": "yellow", "added": "green", "removed": "green"}
+
+
+def preview(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
+    """Show what an update would do, and the diff."""
+    if as_json:
+        show_json(plan, work, dry_run=True)
+        return
+    console.out(f"{console.bold('Would update')} {typed}: {plan.before} -> {plan.after}")
+    show(plan)
+    console.out()
+    console.out(diff(work, plan, colour=console.in_colour()).rstrip("\n"))
+    console.out("nothing was written")
+
+
+def done(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
+    """Say what an update has done, how to go on, and how to undo it."""
+    if as_json:
+        show_json(plan, work, dry_run=False)
+        return
+    console.out(f"{console.bold('Updated')} {typed}: {plan.before} -> {plan.after}")
+    show(plan)
+    show_next(typed, plan)
+
+
+def show(plan: Plan) -> None:
+    """Print one line a file."""
+    rows = []
+    for change in plan.outcome.sorted():
+        where = ", ".join(map(str, change.lines))
+        lines = f"{'line' if len(change.lines) == 1 else 'lines'} {where}" if where else ""
+        rows.append((change.verdict, change.path, "; ".join(filter(None, (lines, change.why)))))
+    console.verdicts(rows, _COLOURS)
+    for note in plan.outcome.notes:
+        console.note(note)
+
+
+def show_json(plan: Plan | None, work: Work, *, dry_run: bool) -> None:
+    """Print the same for programs."""
+    changes = plan.outcome.sorted() if plan else []
+    report = {
+        "from": work.origin.commit,
+        "to": plan.after if plan else work.origin.commit,
+        "dry_run": dry_run,
+        "conflicts": len(plan.outcome.conflicts) if plan else 0,
+        "files": [_entry(change) for change in changes],
+        "notes": plan.outcome.notes if plan else [],
+    }
+    if dry_run:
+        report["diff"] = diff(work, plan, colour=False) if plan else ""
+    console.out(json.dumps(report, indent=2))
+
+
+def _entry(change: Change) -> dict[str, object]:
+    return {
+        "path": change.path,
+        "verdict": change.verdict,
+        "lines": list(change.lines),
+        "why": change.why,
+    }
+
+
+def diff(work: Work, plan: Plan, *, colour: bool) -> str:
+    """Return what an update would change, as git shows it."""
+    index = {"GIT_INDEX_FILE": str(work.place / "diff.index")}
+    git.run(plan.tree, "read-tree", plan.head, env=index)
+    names = "\0".join(sorted(plan.outcome.added)).encode(errors="surrogateescape")
+    if names:
+        add = ("add", "--force", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
+        git.run(plan.tree, *add, stdin=names, env=index)
+    shown = ("--no-ext-diff", "--no-textconv", f"--color={'always' if colour else 'never'}")
+    out = git.run(plan.tree, "diff", *shown, "--relative", "--", ".", env=index)
+    return out.decode(errors="surrogateescape")
+
+
+def show_next(folder: str, plan: Plan) -> None:
+    """Print how to go on, and how to undo."""
+    git_here = "git" if folder == "." else f"git -C {shlex.quote(folder)}"
+    first = "resolve what is in conflict, then" if plan.outcome.conflicts else ""
+    console.out(f"Go on: {first}".rstrip())
+    console.out(f"  {git_here} add --all . && {git_here} commit -m 'Update to {plan.after}'")
+    console.out("Undo:")
+    console.out(f"  {undo_command(git_here, plan)}")
+
+
+def undo_command(git_here: str, plan: Plan) -> str:
+    """Return what to type so that everything is as before the update."""
+    restore = f"{git_here} restore --source=HEAD --staged --worktree ."
+    added = " ".join(shlex.quote(name) for name in sorted(plan.outcome.added))
+    return f"{restore} && {git_here} clean -dfxq -- {added}" if added else restore
