@@ -73,6 +73,11 @@ def apply(
                 break
 
 
+def is_open(place: Path) -> bool:
+    """Say whether a journal in this folder tells of something that is begun and not done."""
+    return (place / _JOURNAL).exists()
+
+
 def recover(place: Path) -> None:
     """Undo what a journal in this folder says was begun; does nothing where there is none."""
     journal = place / _JOURNAL
@@ -143,10 +148,10 @@ def _run(place: Path, steps: Sequence[Step], folders: Sequence[str]) -> None:
             os.mkdir(folder)
         for step in steps:
             _do(step)
+        (place / _JOURNAL).unlink()  # from here on it is done
     except OSError:
         recover(place)
         raise
-    (place / _JOURNAL).unlink()  # from here on it is done
 
 
 def _do(step: Step) -> None:

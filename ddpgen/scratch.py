@@ -16,6 +16,7 @@ from ddpgen import git, journal, staging
 from ddpgen.console import Failure
 from ddpgen.project import Repository
 
+JOURNAL = "journal"
 _NAME = "ddpgen-update"
 
 # Copier reads what git prints and merges by it, so it has to print what it prints by default.
@@ -53,7 +54,7 @@ def recover(repository: Repository) -> None:
     """Undo what a killed command has begun."""
     place = repository.git_dir / _NAME
     if place.exists():
-        journal.recover(place)
+        journal.recover(place / JOURNAL)
         _remove(repository, place)
 
 
@@ -72,6 +73,8 @@ def _locked(repository: Repository) -> Iterator[None]:
 
 
 def _remove(repository: Repository, place: Path) -> None:
+    if journal.is_open(place / JOURNAL):
+        return  # it could not be undone now; the next command tries again
     shutil.rmtree(place, ignore_errors=True)
     registered = repository.git_dir / "worktrees"
     if registered.exists() or (repository.git_dir / "commondir").exists():

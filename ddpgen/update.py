@@ -10,7 +10,7 @@ from typing import Literal
 from ddpgen import config, git, journal, outcome, project, render, staging, store
 from ddpgen.console import Failure
 from ddpgen.outcome import Outcome
-from ddpgen.scratch import copier_environment
+from ddpgen.scratch import JOURNAL, copier_environment
 from ddpgen.template import ANSWERS_FILE
 from ddpgen.work import Work
 
@@ -144,7 +144,7 @@ def carry_out(work: Work, plan: Plan) -> None:
     writes = {name: plan.tree / name for name in plan.outcome.writes}
     for name, file in writes.items():
         _keep_permissions(work.folder / name, file)
-    place = work.place / "journal"
+    place = work.place / JOURNAL
     place.mkdir()
     index = _index(work, plan.outcome.unmerged) if plan.outcome.unmerged else None
     journal.apply(place, work.folder, writes, plan.outcome.removals, index)
