@@ -1,6 +1,5 @@
 """Whether something newer is there, told quickly: no git for ddpgen's own template, no Copier."""
 
-import json
 from pathlib import Path
 
 from ddpgen import console, git, project, source, store
@@ -20,7 +19,7 @@ def report(folder: Path, version: str | None, *, as_json: bool) -> int:
     newest = _newest(origin, version)
     behind = newest != origin.commit
     if as_json:
-        console.out(json.dumps({"from": origin.commit, "to": newest, "behind": behind}, indent=2))
+        console.json({"from": origin.commit, "to": newest, "behind": behind})
     elif behind:
         console.out(f"{origin.commit} is behind {newest}: ddpgen update")
     else:

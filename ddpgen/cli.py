@@ -3,7 +3,6 @@
 import errno
 import importlib
 import os
-import traceback
 from collections.abc import Sequence
 
 import click
@@ -108,6 +107,8 @@ def _translate_os_error(problem: OSError) -> console.Failure:
 
 def _bug(problem: Exception) -> console.Failure:
     if os.environ.get("DDPGEN_DEBUG"):
+        import traceback
+
         traceback.print_exception(problem)
     what = str(problem).strip().split("\n")[0]
     return console.Failure(

@@ -1,5 +1,6 @@
 """A template's copier.yml, of any template: what it asks, and what it would run."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import yaml
 
 from ddpgen.console import Failure
-from ddpgen.template import Question, make_question
+from ddpgen.template import Loader, Question, make_question
 
 _NAMES = ("copier.yml", "copier.yaml")
 # What Copier runs without asking when a template is trusted, by what to call it.
 _RUNS = {"_tasks": "task", "_migrations": "migration", "_jinja_extensions": "Jinja extension"}
 
 
+@functools.cache
 def read(template: Path) -> dict[str, Any]:
     """Return a template's settings and questions, with the files that it includes.
 
@@ -37,7 +39,7 @@ def read(template: Path) -> dict[str, Any]:
 def _documents(file: Path, template: Path) -> Iterator[Mapping[str, Any]]:
     """Return the parts of a copier.yml in which `---` and `!include` separate several."""
 
-    class Loader(yaml.SafeLoader):
+    class WithIncludes(Loader):  # type: ignore[misc]
         pass
 
     def include(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> dict[str, Any]:
@@ -47,8 +49,8 @@ def _documents(file: Path, template: Path) -> Iterator[Mapping[str, Any]]:
                 found |= part
         return found
 
-    Loader.add_constructor("!include", include)
-    for document in yaml.load_all(file.read_text(encoding="utf-8"), Loader):
+    WithIncludes.add_constructor("!include", include)
+    for document in yaml.load_all(file.read_text(encoding="utf-8"), WithIncludes):
         if isinstance(document, dict):
             yield document
 

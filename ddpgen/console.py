@@ -75,6 +75,13 @@ def verdicts(rows: Sequence[tuple[str, str, str]], colours: Mapping[str, str]) -
         out(f"  {shown}  {file.ljust(second) if remark else file}  {remark}".rstrip())
 
 
+def json(report: Mapping[str, object]) -> None:
+    """Print a report for programs."""
+    from json import dumps
+
+    out(dumps(report, indent=2))
+
+
 def in_colour() -> bool:
     """Say whether what goes to standard output is coloured."""
     return _colour() is not False and sys.stdout.isatty()

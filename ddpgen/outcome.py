@@ -159,19 +159,32 @@ def _read_deleted(work: Work, tree: Path, deleted: list[str], found: Outcome) ->
     """Let files go that the template no longer has, but none that its owner has changed."""
     if not deleted:
         return
-    old = work.pristine(work.origin.commit, work.origin.answers)
     git.run(tree, "checkout", "--", *deleted)
+    untouched = _verbatim(work, tree, deleted)
+    rest = [name for name in deleted if name not in untouched]
+    old = work.pristine(work.origin.commit, work.origin.answers, only=rest) if rest else None
     for name in deleted:
-        if (old / name).is_file() and (old / name).read_bytes() == (tree / name).read_bytes():
+        base = old / name if old else tree
+        if name in untouched or (
+            base.is_file() and base.read_bytes() == (tree / name).read_bytes()
+        ):
             (tree / name).unlink()
             found.removals.append(name)
             found.add(name, "removed")
         else:
-            found.unmerged += _deleted_by_them(work, tree, name, old / name)
+            found.unmerged += _deleted_by_them(tree, name, base)
             found.add(name, "conflict", "the template has removed it, and you have changed it")
 
 
-def _deleted_by_them(work: Work, tree: Path, name: str, old: Path) -> bytes:
+def _verbatim(work: Work, tree: Path, names: list[str]) -> set[str]:
+    """Return the files that are to the byte as they stand in the template: no need to render it."""
+    listed = git.run(work.template.folder, "ls-tree", "-r", "-z", work.origin.commit)
+    known = {(blob, os.path.basename(path)) for _, blob, path in _entries(listed)}
+    mine = _entries(git.run(tree, "ls-files", "--stage", "-z", "--", *names))
+    return {os.fsdecode(path) for _, blob, path in mine if (blob, os.path.basename(path)) in known}
+
+
+def _deleted_by_them(tree: Path, name: str, old: Path) -> bytes:
     """Return what git's own merge writes into the index for such a file."""
     kept = _entries(git.run(tree, "ls-files", "--stage", "-z", "--full-name", "--", name))
     lines = [b"0 %b\t%b\0" % (b"0" * len(blob), path) for _, blob, path in kept]
@@ -191,12 +204,12 @@ def _index_info(unmerged: bytes) -> bytes:
 
 
 def _entries(listed: bytes) -> list[tuple[bytes, bytes, bytes]]:
-    """Return mode, blob and path of the lines of `git ls-files --stage -z`."""
+    """Return mode, blob and path of the lines of `git ls-files --stage -z` or `git ls-tree -z`."""
     found = []
     for line in filter(None, listed.split(b"\0")):
         head, _, path = line.partition(b"\t")
-        mode, blob, _ = head.split(b" ")
-        found.append((mode, blob, path))
+        words = head.split(b" ")
+        found.append((words[0], max(words, key=len), path))
     return found
 
 
@@ -229,19 +242,25 @@ def _read_owned(work: Work, revision: str, found: Outcome) -> None:
     """Tell where the template's own version of the owner's files has moved on."""
     if work.origin.commit == revision:
         return
-    owned = _owned(work)
     between = git.text(work.template.folder, "diff", "--name-only", work.origin.commit, revision)
-    touched = {Path(path).name.removesuffix(".jinja") for path in between.split("\n")}
-    candidates = [name for name in owned if Path(name).name in touched]
-    if not candidates:
-        return
-    answers = work.origin.answers
-    old = work.pristine(work.origin.commit, answers, only=candidates)
-    new = work.pristine(revision, answers, only=candidates)
-    for name in candidates:
-        if name in found.changes or not (work.folder / name).exists():
-            continue
-        versions = [place / name for place in (old, new) if (place / name).exists()]
-        if len({version.read_bytes() for version in versions}) == 2:
+    sources = [Path(path) for path in between.split("\n") if _is_meant(Path(path), work)]
+    for name in _owned(work):
+        moved = any(path.name.removesuffix(".jinja") == Path(name).name for path in sources)
+        if moved and name not in found.changes and (work.folder / name).exists():
             how = f"the template's own has changed: ddpgen diff --template {name}"
             found.add(name, "kept yours", how)
+
+
+def _is_meant(path: Path, work: Work) -> bool:
+    """Say whether a file of the template is for the answers of this project.
+
+    One in a folder that is called like a choice is for those who have chosen it.
+    """
+    questions = work.questions(work.origin.commit)
+    others = {
+        choice
+        for name, question in questions.items()
+        for choice in question.choices
+        if not question.multiselect and choice != work.origin.answers.get(name)
+    }
+    return not others & set(path.parts)

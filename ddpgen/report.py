@@ -1,6 +1,5 @@
 """What people and programs are told of an update."""
 
-import json
 import shlex
 
 from ddpgen import console, git
@@ -9,6 +8,14 @@ from ddpgen.update import Plan
 from ddpgen.work import Work
 
 _COLOURS = {"conflict": "red", "kept yours": "yellow", "added": "green", "removed": "green"}
+
+
+def nothing_to_do(work: Work, typed: str, *, dry_run: bool, as_json: bool) -> None:
+    """Say that a project is as new as its template."""
+    if as_json:
+        show_json(None, work, dry_run=dry_run)
+    else:
+        console.out(f"{typed} is up to date: {work.origin.commit}")
 
 
 def preview(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
@@ -58,7 +65,7 @@ def show_json(plan: Plan | None, work: Work, *, dry_run: bool) -> None:
     }
     if dry_run:
         report["diff"] = diff(work, plan, colour=False) if plan else ""
-    console.out(json.dumps(report, indent=2))
+    console.json(report)
 
 
 def _entry(change: Change) -> dict[str, object]:

@@ -1,12 +1,9 @@
 """ddpgen update: bring the template's later improvements into a project."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
-
-from ddpgen import answers, check, console, report, staging, update
-from ddpgen.update import Conflict
-from ddpgen.work import Work, begin
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -34,7 +31,7 @@ def command(
     path: str,
     assignments: tuple[str, ...],
     version: str | None,
-    conflict: Conflict,
+    conflict: Literal["inline", "rej"],
     dry_run: bool,
     only_check: bool,
     as_json: bool,
@@ -45,14 +42,21 @@ def command(
     Your changes stay: git merges them with the template's. Exit code 0: done; 2: done, with
     conflicts to resolve; 1: not done, and nothing has changed.
     """
+    # Each imports only what it needs: --check is for continuous integration, and quick.
     if only_check:
+        from ddpgen import check
+
         return check.report(Path(path), version, as_json=as_json)
+    from ddpgen import answers, report, staging, update
+    from ddpgen.work import begin
+
     with begin(Path(path), trust=trust) as work:
         with staging.interruptible():
             revision = update.target(work, version)
             given = answers.assigned(work.questions(revision), assignments)
             if update.is_current(work, revision) and not given:
-                return _nothing_to_do(work, dry_run, as_json=as_json)
+                report.nothing_to_do(work, path, dry_run=dry_run, as_json=as_json)
+                return 0
             plan = update.make_plan(work, revision, given, conflict)
             if dry_run:
                 report.preview(work, plan, path, as_json=as_json)
@@ -60,11 +64,3 @@ def command(
             update.carry_out(work, plan)
             report.done(work, plan, path, as_json=as_json)
     return 2 if plan.outcome.conflicts else 0
-
-
-def _nothing_to_do(work: Work, dry_run: bool, *, as_json: bool) -> int:
-    if as_json:
-        report.show_json(None, work, dry_run=dry_run)
-    else:
-        console.out(f"{work.folder.name} is up to date: {work.origin.commit}")
-    return 0
