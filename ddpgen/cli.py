@@ -13,6 +13,9 @@ from ddpgen import __version__, console
 _COMMANDS = {
     "new": "Make a training project in a new folder.",
     "update": "Bring the template's later improvements into a project.",
+    "diff": "Show what you have changed in a project.",
+    "add": "Add an optional part to a project.",
+    "remove": "Remove an optional part from a project.",
     "presets": "List what a project's model and data can start from.",
 }
 

@@ -24,10 +24,15 @@ def preview(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
         show_json(plan, work, dry_run=True)
         return
     console.out(f"{console.bold('Would update')} {typed}: {plan.before} -> {plan.after}")
+    preview_files(work, plan)
+    console.out("nothing was written")
+
+
+def preview_files(work: Work, plan: Plan) -> None:
+    """Show what happens to each file, and the diff."""
     show(plan)
     console.out()
     console.out(diff(work, plan, colour=console.in_colour()).rstrip("\n"))
-    console.out("nothing was written")
 
 
 def done(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
@@ -37,7 +42,7 @@ def done(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
         return
     console.out(f"{console.bold('Updated')} {typed}: {plan.before} -> {plan.after}")
     show(plan)
-    show_next(typed, plan)
+    show_next(typed, plan, f"Update to {plan.after}")
 
 
 def show(plan: Plan) -> None:
@@ -90,12 +95,12 @@ def diff(work: Work, plan: Plan, *, colour: bool) -> str:
     return out.decode(errors="surrogateescape")
 
 
-def show_next(folder: str, plan: Plan) -> None:
+def show_next(folder: str, plan: Plan, message: str) -> None:
     """Print how to go on, and how to undo."""
     git_here = "git" if folder == "." else f"git -C {shlex.quote(folder)}"
     first = "resolve what is in conflict, then" if plan.outcome.conflicts else ""
     console.out(f"Go on: {first}".rstrip())
-    console.out(f"  {git_here} add --all . && {git_here} commit -m 'Update to {plan.after}'")
+    console.out(f"  {git_here} add --all . && {git_here} commit -m {shlex.quote(message)}")
     console.out("Undo:")
     console.out(f"  {undo_command(git_here, plan)}")
 
