@@ -16,6 +16,7 @@ _COMMANDS = {
     "diff": "Show what you have changed in a project.",
     "add": "Add an optional part to a project.",
     "remove": "Remove an optional part from a project.",
+    "adopt": "Link a project that has lost its answers file.",
     "presets": "List what a project's model and data can start from.",
 }
 

@@ -74,3 +74,17 @@ def what_it_runs(template: Path) -> list[str]:
             shown = " ".join(map(str, command)) if isinstance(command, list) else str(command)
             found.append(f"{called}: {shown}")
     return found
+
+
+def refuse_to_run(template: Path, source: str) -> None:
+    """Refuse a template that would run something on this machine.
+
+    Raises:
+        Failure: lists what it would run.
+    """
+    runs = what_it_runs(template)
+    if runs:
+        raise Failure(
+            f"the template {source} would run: {'; '.join(runs)}",
+            "--trust, if you trust whoever wrote it",
+        )

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -14,16 +15,40 @@ from ddpgen.console import Failure, UsageFailure
 from ddpgen.template import ANSWERS_FILE, SOURCE, Answer, questions, template_dir
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A template that lies in a plain folder, and what a project remembers of it.
+
+    Attributes:
+        folder: where copier.yml is.
+        source: what is recorded as its source.
+        commit: what is recorded as its revision; "" when it has none, as without git.
+        trust: whether its tasks and extensions may run.
+    """
+
+    folder: Path
+    source: str
+    commit: str
+    trust: bool = False
+
+
+def ours() -> Recipe:
+    """Return the template that ddpgen carries."""
+    return Recipe(template_dir(), SOURCE, store.current())
+
+
 def render(
+    recipe: Recipe,
     destination: Path,
     answers: Mapping[str, Answer],
     *,
     ask: bool = False,
     suggestions: Mapping[str, Answer] | None = None,
 ) -> list[Path]:
-    """Render the template into a folder that does not exist yet.
+    """Render a template into a folder that does not exist yet.
 
     Args:
+        recipe: the template.
         destination: the folder; its name is the default of the project's name.
         answers: what is known already.
         ask: ask for the rest on the terminal; otherwise the rest takes its default.
@@ -36,10 +61,19 @@ def render(
         Failure: an answer is refused by the template.
         KeyboardInterrupt: somebody pressed Ctrl-C.
     """
-    copy(template_dir(), destination, answers, ask=ask, suggestions=suggestions)
-    record_source(destination / ANSWERS_FILE, SOURCE, store.current())
+    copy(
+        recipe.folder,
+        destination,
+        answers,
+        ask=ask,
+        suggestions=suggestions,
+        trust=recipe.trust,
+        tasks=recipe.trust,
+    )
+    if (destination / ANSWERS_FILE).exists():
+        record_source(destination / ANSWERS_FILE, recipe.source, recipe.commit)
     files = sorted(path for path in destination.rglob("*") if not path.is_dir())
-    _own(files)
+    _own([file for file in files if not file.is_symlink()])
     return [file.relative_to(destination) for file in files]
 
 
@@ -118,16 +152,28 @@ def explained() -> Iterator[None]:
         raise Failure(f"git: {said[-1]}") from None
 
 
+class RefusedAnswer(UsageFailure):
+    """The template does not take an answer.
+
+    Args:
+        name: of the question.
+        reason: what the template says.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        """Say what to type instead, where that is known."""
+        question = questions().get(name)
+        option = question.option if question else name
+        known = question and not question.computed
+        super().__init__(f"{option}: {reason}", f"{option} {question.default}" if known else "")
+        self.name = name
+        self.reason = reason
+
+
 def _refused(problem: ValueError) -> Exception:
     """Translate what Copier says of an answer; anything else is no answer's fault."""
     found = re.fullmatch(r"Validation error for question '(\w+)': (.*)", str(problem), re.DOTALL)
-    if not found:
-        return problem
-    question = questions().get(found[1])
-    if question is None:
-        return UsageFailure(f"{found[1]}: {found[2]}")
-    hint = "" if question.computed else f"{question.option} {question.default}"
-    return UsageFailure(f"{question.option}: {found[2]}", hint)
+    return RefusedAnswer(found[1], found[2]) if found else problem
 
 
 def record_source(answers_file: Path, source: str, commit: str) -> None:
@@ -136,7 +182,7 @@ def record_source(answers_file: Path, source: str, commit: str) -> None:
     text = re.sub(r"^_(?:commit|src_path):.*\n(?:[ \t]+.*\n)*", "", text, flags=re.MULTILINE)
     comments = re.match(r"(?:#.*\n|\n)*", text)
     head = comments[0] if comments else ""
-    origin = {"_commit": commit, "_src_path": source}
+    origin = {**({"_commit": commit} if commit else {}), "_src_path": source}
     lines = yaml.safe_dump(origin, allow_unicode=True, width=float("inf"))
     answers_file.write_text(head + lines + text[len(head) :], encoding="utf-8", newline="\n")
 

@@ -25,7 +25,7 @@ _COPIER_SETTINGS = {
     "merge.conflictStyle": "merge",
     "init.templateDir": "",
     "init.defaultBranch": "main",
-    "core.safecrlf": "false",
+    "core.quotePath": "true",
     "advice.defaultBranchName": "false",
 }
 

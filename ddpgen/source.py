@@ -46,6 +46,11 @@ class Template:
         git.run(destination, *where, "checkout-index", "--all", "--quiet", env=index)
         return destination
 
+    def checkout_once(self, revision: str, place: Path) -> Path:
+        """Return a folder with the files of a revision, below a place for the work."""
+        folder = place / "template-at" / revision.replace("/", "-")
+        return folder if folder.exists() else self.checkout(revision, folder)
+
     def newest(self) -> str:
         """Return the revision that an update goes to when nobody says which.
 

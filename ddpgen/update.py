@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ddpgen import config, git, journal, outcome, project, render, staging, store
-from ddpgen.console import Failure
+from ddpgen.console import Failure, UsageFailure
 from ddpgen.outcome import Outcome
 from ddpgen.scratch import JOURNAL, copier_environment
 from ddpgen.template import ANSWERS_FILE
@@ -80,7 +80,10 @@ def make_plan(
         Failure: the project has work that is not committed, or Copier or the template says no.
     """
     head = project.refuse_unless_clean(work.folder, work.repository)
-    _refuse_to_run(work, revision)
+    _refuse_wrong_answers(work, revision, given)
+    if not work.template.ours and not work.trust:
+        for there in (work.origin.commit, revision):  # Copier renders both
+            config.refuse_to_run(work.files_of(there), work.origin.source)
     tree = _add_worktree(work, head)
     answers = tree / work.repository.prefix / ANSWERS_FILE
     render.record_source(answers, str(work.template.folder), work.origin.commit)
@@ -92,16 +95,25 @@ def make_plan(
     return Plan(work.origin.commit, recorded, head, answers.parent, found)
 
 
-def _refuse_to_run(work: Work, revision: str) -> None:
-    """Refuse a template that would run something, unless it is trusted."""
-    if work.template.ours or work.trust:
-        return
-    runs = config.what_it_runs(work.files_of(revision))
-    if runs:
-        raise Failure(
-            f"the template {work.origin.source} would run: {'; '.join(runs)}",
-            "--trust, if you trust whoever wrote it",
-        )
+def _refuse_wrong_answers(work: Work, revision: str, given: Mapping[str, object]) -> None:
+    """Refuse a recorded answer that the template does not take; Copier would take its default."""
+    for name, question in work.questions(revision).items():
+        if name in given or name not in work.origin.answers:
+            continue
+        try:
+            question.parse(work.origin.answers[name])
+        except ValueError as problem:
+            raise _refused(work, render.RefusedAnswer(name, str(problem)), given) from None
+
+
+def _refused(work: Work, problem: render.RefusedAnswer, given: Mapping[str, object]) -> Failure:
+    """Say where a refused answer comes from: the command line, or the answers file."""
+    again = f"--set {problem.name}=..."
+    if problem.name in given:
+        return UsageFailure(f"--set {problem.name}={given[problem.name]}: {problem.reason}", again)
+    line = work.origin.lines.get(problem.name)
+    where = f"{ANSWERS_FILE}, line {line}" if line else ANSWERS_FILE
+    return Failure(f"{where}: {problem.name}: {problem.reason}", f"ddpgen update {again}")
 
 
 def _add_worktree(work: Work, head: str) -> Path:
@@ -117,19 +129,30 @@ def _run_copier(
     with staging.uninterrupted():  # an import that is interrupted leaves half a module behind
         import copier
     hash_of_copies = {"GIT_DEFAULT_HASH": work.repository.object_format}
-    with copier_environment(work.place / "copier", hash_of_copies), render.explained():
-        copier.run_update(
-            folder,
-            data=dict(given),
-            vcs_ref=revision,
-            defaults=True,
-            skip_answered=True,
-            overwrite=True,
-            quiet=True,
-            conflict=conflict,
-            unsafe=work.trust,
-            settings=copier.Settings(),
-        )
+    try:
+        with copier_environment(work.place / "copier", hash_of_copies), render.explained():
+            copier.run_update(
+                folder,
+                data=dict(given),
+                vcs_ref=revision,
+                defaults=True,
+                skip_answered=True,
+                overwrite=True,
+                quiet=True,
+                conflict=conflict,
+                unsafe=work.trust,
+                settings=copier.Settings(),
+            )
+    except render.RefusedAnswer as problem:
+        raise _refused(work, problem, given) from None
+    except Failure as problem:
+        if "malformed index info" not in problem.message:
+            raise
+        raise Failure(  # Copier writes an empty SHA-1 into it
+            f"there is a conflict, which Copier cannot mark in a {work.repository.object_format} "
+            "repository",
+            "--conflict rej",
+        ) from None
 
 
 def carry_out(work: Work, plan: Plan) -> None:

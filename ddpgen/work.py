@@ -35,8 +35,7 @@ class Work:
 
     def files_of(self, revision: str) -> Path:
         """Return a folder with the template at a revision."""
-        folder = self.place / "template-at" / revision.replace("/", "-")
-        return folder if folder.exists() else self.template.checkout(revision, folder)
+        return self.template.checkout_once(revision, self.place)
 
     def questions(self, revision: str) -> dict[str, Question]:
         """Return what the template asks at a revision."""

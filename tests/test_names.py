@@ -12,7 +12,7 @@ from support import snapshot
 
 from ddpgen import names, target
 from ddpgen.console import UsageFailure
-from ddpgen.render import render
+from ddpgen.render import ours, render
 from ddpgen.template import Answer, questions
 
 # Names of every kind: of letters that are allowed, of any text, and of words that mean something.
@@ -63,7 +63,7 @@ def test_what_is_accepted_renders_and_comes_back(
     if refused(name) is not None:
         return
     project = tmp_path_factory.mktemp("names") / name
-    files = render(project, {"project_name": name})
+    files = render(ours(), project, {"project_name": name})
     assert Path("model.py") in files
     recorded = yaml.safe_load((project / ".copier-answers.yml").read_text())
     assert recorded["project_name"] == name
@@ -84,7 +84,7 @@ def test_any_answers_render_and_come_back(
         "parts": [part for part in words["parts"] if data.draw(st.booleans())],
     }
     project = tmp_path_factory.mktemp("answers") / "myproj"
-    render(project, answers)
+    render(ours(), project, answers)
     recorded = yaml.safe_load((project / ".copier-answers.yml").read_text())
     assert {name: recorded[name] for name in answers} == answers
 
@@ -96,7 +96,7 @@ def test_a_number_out_of_bounds_writes_nothing(
 ) -> None:
     folder = tmp_path_factory.mktemp("bounds")
     with pytest.raises(UsageFailure, match="--gpus: must be a whole number from 1 to 128"):
-        render(folder / "myproj", {"project_name": "myproj", "gpus": gpus})
+        render(ours(), folder / "myproj", {"project_name": "myproj", "gpus": gpus})
     assert snapshot(folder) == {}
 
 
@@ -137,7 +137,7 @@ def test_ordinary_names_are_accepted(name: str) -> None:
 
 def test_names_of_what_a_project_installs_are_refused(tmp_path: Path) -> None:
     """The list in `names` has every dependency of the template's pyproject.toml."""
-    render(tmp_path / "myproj", {"project_name": "myproj", "parts": ["ci"]})
+    render(ours(), tmp_path / "myproj", {"project_name": "myproj", "parts": ["ci"]})
     project = tomllib.loads((tmp_path / "myproj/pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     needed = [*project["dependencies"], *(line for extra in extras for line in extra)]

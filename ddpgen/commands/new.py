@@ -1,19 +1,33 @@
 """ddpgen new: make a project."""
 
+import contextlib
 import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from ddpgen import answers, console, machine, names, overlay, repository, staging, store, target
+from ddpgen import (
+    answers,
+    config,
+    console,
+    machine,
+    names,
+    overlay,
+    repository,
+    staging,
+    store,
+    target,
+    team,
+)
 from ddpgen.options import question_options
-from ddpgen.render import render
+from ddpgen.render import Recipe, ours, render
 from ddpgen.target import Target
-from ddpgen.template import ANSWERS_FILE, Answer, questions
+from ddpgen.template import ANSWERS_FILE, SOURCE, Answer, Question, questions
 
 Answers = dict[str, Answer]
 
@@ -28,6 +42,8 @@ class Request:
         given: the answers that were given.
         ask: whether the other answers are asked for.
         git: whether to make a repository.
+        recipe: the template.
+        questions: what it asks.
     """
 
     typed: str
@@ -35,11 +51,13 @@ class Request:
     given: Answers
     ask: bool
     git: bool
+    recipe: Recipe
+    questions: Mapping[str, Question]
 
     def render(self, folder: Path) -> list[Path]:
         """Render the project into a folder, and ask what has to be asked."""
         suggestions: Answers = {"gpus": machine.suggested_gpus()} if self.ask else {}
-        return render(folder, self.given, ask=self.ask, suggestions=suggestions)
+        return render(self.recipe, folder, self.given, ask=self.ask, suggestions=suggestions)
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -59,6 +77,12 @@ class Request:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Read answers from a YAML file, such as another project's .copier-answers.yml.",
 )
+@click.option(
+    "--template",
+    metavar="URL_OR_PATH",
+    help="Start from another template: a git repository, such as your team's fork of this one.",
+)
+@click.option("--trust", is_flag=True, help="Let another template run its tasks and extensions.")
 @click.option("--yes", is_flag=True, help="Ask nothing: what is not given takes its default.")
 @click.option("--dry-run", is_flag=True, help="List the files and their sizes; write nothing.")
 @click.option("--force", is_flag=True, help="Allow a folder that is not empty; asks to overwrite.")
@@ -67,6 +91,8 @@ def command(
     path: str,
     assignments: tuple[str, ...],
     answers_file: Path | None,
+    template: str | None,
+    trust: bool,
     yes: bool,
     dry_run: bool,
     force: bool,
@@ -78,21 +104,26 @@ def command(
     The last part of PATH is the project's name. On a terminal, what is not given is asked.
     """
     chosen = {name: answer for name, answer in options.items() if answer is not None}
-    given = answers.collect(questions(), chosen, assignments, answers_file)
-    _check_name(path, given)
-    place = target.inspect(path)
-    if not force:
-        target.refuse_unless_empty(place, path)
-    if place.path != Path(os.path.abspath(path)):
-        console.note(f"{path} is a link: the project goes to {place.path}")
-    ask = console.is_terminal() and not yes
-    request = Request(path, place, given, ask, git=not no_git)
-    if dry_run:
-        _preview(request)
-    elif force and place.exists:
-        _fill(request)
-    else:
-        _create(request)
+    with contextlib.ExitStack() as fetched:
+        recipe, asked = ours(), questions()
+        if template is not None:
+            recipe = fetched.enter_context(team.fetched(template, trust=trust))
+            asked = config.questions_in(recipe.folder)
+        given = answers.collect(asked, chosen, assignments, answers_file)
+        _check_name(path, given)
+        place = target.inspect(path)
+        if not force:
+            target.refuse_unless_empty(place, path)
+        if place.path != Path(os.path.abspath(path)):
+            console.note(f"{path} is a link: the project goes to {place.path}")
+        ask = console.is_terminal() and not yes
+        request = Request(path, place, given, ask, not no_git, recipe, asked)
+        if dry_run:
+            _preview(request)
+        elif force and place.exists:
+            _fill(request)
+        else:
+            _create(request)
 
 
 def _check_name(typed: str, given: Answers) -> None:
@@ -120,7 +151,7 @@ def _create(request: Request) -> None:
         with staging.interruptible():
             files = request.render(project)
             remark = _commit(request, project, files)
-        answered = answers.read_file(questions(), project / ANSWERS_FILE)
+        answered = _answered(request, project)
         staging.publish(content, place)
     _finish(request, len(files), answered, remark)
 
@@ -133,12 +164,21 @@ def _fill(request: Request) -> None:
         project, backup = content / "project", content / "backup"
         with staging.interruptible():
             files = request.render(project)
-            answered = answers.read_file(questions(), project / ANSWERS_FILE)
+            answered = _answered(request, project)
             plan = overlay.plan(files, project, folder)
             _agree_to_overwrite(request, plan)
         overlay.apply(plan, project, folder, backup)
     remark = _commit(request, folder, files)
     _finish(request, len(plan.new) + len(plan.changed), answered, remark)
+
+
+def _answered(request: Request, project: Path) -> Answers:
+    """Return what the project was made with; another template may not write it down."""
+    file = project / ANSWERS_FILE
+    if not file.exists():
+        console.note(f"the template writes no {ANSWERS_FILE}, so the project cannot be updated")
+        return {}
+    return answers.read_file(request.questions, file)
 
 
 def _agree_to_overwrite(request: Request, plan: overlay.Plan) -> None:
@@ -187,7 +227,8 @@ def _finish(request: Request, count: int, answered: Answers, remark: str | None)
     console.out(f"{console.bold('Made')} {request.typed}: {files} ({described})")
     if remark:
         console.note(remark)
-    _keep_template()
+    if request.recipe.source == SOURCE:
+        _keep_template()
     nodes = answered.get("nodes", 1)
     alone = "NNODES=1 " if nodes != 1 else ""
     console.out("Next:")
