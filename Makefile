@@ -58,6 +58,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/traps.py
 	PYTHONPATH=template/project $(BIN)/python benchmarks/samplers.py
 	PYTHONPATH=template/project $(BIN)/python benchmarks/checkpoint_stall.py
+	$(BIN)/python benchmarks/update.py
 
 release: $(READY)
 	@$(BIN)/python scripts/release.py '$(VERSION)'

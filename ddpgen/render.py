@@ -164,8 +164,8 @@ class RefusedAnswer(UsageFailure):
         """Say what to type instead, where that is known."""
         question = questions().get(name)
         option = question.option if question else name
-        known = question and not question.computed
-        super().__init__(f"{option}: {reason}", f"{option} {question.default}" if known else "")
+        hint = f"{option} {question.default}" if question and not question.computed else ""
+        super().__init__(f"{option}: {reason}", hint)
         self.name = name
         self.reason = reason
 
