@@ -55,4 +55,5 @@ def _newest_of_others(origin: Origin, version: str | None) -> str:
     if newest is not None:
         return newest
     head = tags.get("HEAD", "")
-    return origin.commit if origin.commit.endswith(head[:7]) else head[:7]
+    recorded = origin.commit.rpartition("-g")[2]  # as in v1.0.0-3-g0123abc
+    return origin.commit if head.startswith(recorded) else head[:7]

@@ -183,7 +183,7 @@ def record_source(answers_file: Path, source: str, commit: str) -> None:
     comments = re.match(r"(?:#.*\n|\n)*", text)
     head = comments[0] if comments else ""
     origin = {**({"_commit": commit} if commit else {}), "_src_path": source}
-    lines = yaml.safe_dump(origin, allow_unicode=True, width=float("inf"))
+    lines = yaml.safe_dump(origin, allow_unicode=True, indent=4)  # as Copier writes it
     answers_file.write_text(head + lines + text[len(head) :], encoding="utf-8", newline="\n")
 
 

@@ -59,7 +59,7 @@ class Template:
         """
         if self.ours:
             return store.current()
-        return highest(git.text(self.folder, "tag").split()) or "HEAD"
+        return highest(git.text(self.folder, "tag").split()) or self.commit_of("HEAD") or "HEAD"
 
     def named(self, version: str) -> str:
         """Return the revision that somebody has typed, with or without a leading v.
