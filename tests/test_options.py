@@ -94,7 +94,7 @@ def test_a_template_that_is_broken_is_said_in_two_lines(checkout: Path) -> None:
 
 
 def test_a_long_path_to_the_template_leaves_no_trace(checkout: Path) -> None:
-    """Protects the pattern of `_record_source`, which has to remove each line of the path."""
+    """Protects the pattern of `record_source`, which has to remove each line of the path."""
     assert ddpgen(checkout, "new", "proj", "--yes", "--no-git").returncode == 0
     lines = (checkout / "proj/.copier-answers.yml").read_text().splitlines()
     assert set(answers_of(checkout / "proj")) == {"_commit", "_src_path", *questions(), *ADDED}

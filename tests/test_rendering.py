@@ -191,7 +191,7 @@ def template_repository(tmp_path: Path) -> Path:
 def test_copier_copy_makes_the_same_project(
     tool: Tool, template_repository: Path, source: str, answered: bool
 ) -> None:
-    """Protects the shim copier.yml, `_record_source`, and the defaults of `ddpgen new`."""
+    """Protects the shim copier.yml, `record_source`, and the defaults of `ddpgen new`."""
     words = ["--data", "gpus=4", "--data", f"parts={CHOICES['parts']}", "--data", "preset=vision"]
     copier = [sys.executable, "-m", "copier", "copy", "--quiet", "--defaults"]
     destination = tool.cwd / "copier" / "myproj"
