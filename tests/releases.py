@@ -4,6 +4,7 @@ What the template is now, is 100.0.0. The next ones change it as years of work w
 """
 
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support import ROOT, Tool
+
+from ddpgen import store
 
 OLD, NEW, NEWEST = "100.0.0", "100.1.0", "100.2.0"
 
@@ -80,6 +83,22 @@ def make_releases(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
         write_launcher(checkout)
         earlier = checkout
+
+
+def checkout_of(version: str, folder: Path) -> Path:
+    """Make a checkout of this tool with the template and the history of a release of the past."""
+    checkout = make_checkout(folder / version)
+    shutil.rmtree(checkout / "template")
+    for name, content in store.read_record(version).items():
+        file = checkout / "template" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        file.chmod(int(store.mode(content), 8) & 0o777)
+    recorded = store.releases()
+    then = {it: recorded[it] for it in list(recorded)[: list(recorded).index(version) + 1]}
+    (checkout / "ddpgen/_history/index.json").write_text(json.dumps(then))
+    write_launcher(checkout)
+    return checkout
 
 
 def write_launcher(checkout: Path) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from releases import NEWEST, OLD, at, edit
 from support import Tool, git, snapshot
+from terminal import ENTER, Terminal
 from test_update import commit, files_of, table
 
 ANSWERS = ".copier-answers.yml"
@@ -103,6 +104,18 @@ def test_a_part_comes_and_goes_and_nothing_else_changes(
     assert old("new", "other/proj", "--yes", "--with", "docker,slurm").code == 0
     assert files_of(proj) == files_of(old.cwd / "other/proj")
     assert newest("remove", "slurm", "proj").code == 0
+    assert files_of(proj) == before
+
+
+def test_a_part_is_asked_for_on_a_terminal(newest: Tool, proj: Path) -> None:
+    """Protects the question of `parts.change`: what is shown first can still be refused."""
+    before = files_of(proj)
+    terminal = Terminal([newest.executable, "add", "slurm", "proj"], newest.cwd, newest.env)
+    terminal.expect("+++ b/slurm.sbatch")
+    terminal.expect("Do this? [y/N]")
+    terminal.type(ENTER)
+    assert terminal.end() == 1
+    assert "nothing was written" in terminal.shown
     assert files_of(proj) == before
 
 

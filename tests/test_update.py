@@ -1,5 +1,6 @@
 """An update brings what the template has gained, and loses no line of the owner's work."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from kill_updates import run as run_kills
-from releases import NEW, NEWEST, OLD, at, edit
+from releases import NEW, NEWEST, OLD, at, checkout_of, edit, make_checkout, write_launcher
 from support import Result, Tool, git, snapshot
 
+from ddpgen import store
 from ddpgen.template import questions
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@localhost")
@@ -80,6 +82,29 @@ def test_an_update_of_what_nobody_has_changed_is_the_newest_project(
     for name in ("model.py", "data.py"):
         del updated[name], made[name]
     assert updated == made
+
+
+def test_every_release_of_the_past_leads_to_the_present_template(
+    tool: Tool, tmp_path: Path
+) -> None:
+    """The same with the releases that are recorded in this repository."""
+    now = write_launcher(make_checkout(tmp_path / "now"))
+    present = dataclasses.replace(tool, executable=now)
+    cells = {"plain": [], "full": ["--gpus", "5", "--preset", "vision", "--with", ALL]}
+    for cell, options in cells.items():
+        assert present("new", f"now/{cell}/proj", "--yes", *options).code == 0
+        made = files_of(tool.cwd / f"now/{cell}/proj")
+        for version in store.releases():
+            past = checkout_of(version, tmp_path / cell)
+            then = dataclasses.replace(tool, executable=past / "bin/ddpgen")
+            path = f"{version}/{cell}/proj"
+            assert then("new", path, "--yes", *options).code == 0
+            done = present("update", path)
+            assert done.code == 0, (version, done)
+            updated = files_of(tool.cwd / path)
+            for name in ("model.py", "data.py"):
+                updated.pop(name), made.pop(name, None)
+            assert updated == made, version
 
 
 def test_each_kind_of_change_is_told_in_a_table(newest: Tool, proj: Path) -> None:

@@ -61,6 +61,7 @@ def assert_right(done: Result, project: Path) -> None:
     text = (project / "long.py").read_text()
     assert text.count("<<<<<<< before updating") == 1
     assert "LINE_5 = 'mine'" in text
+    assert "|||||||" not in text
     assert "LINE_30 = 3000" in text
     assert "LEFT = 'mine'" in (project / "leftover.py").read_text()
     assert 'NOTE = "new"' in (project / "notes.py").read_text()
