@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support import Tool, git, snapshot
 
+from ddpgen import __version__
+
 
 def test_makes_the_project_and_its_first_commit(tool: Tool) -> None:
     done = tool("new", "myproj", "--gpus", "4", "--yes")
@@ -17,7 +19,7 @@ def test_makes_the_project_and_its_first_commit(tool: Tool) -> None:
     assert os.access(project / "launch.sh", os.X_OK)
     assert "gpus: 4" in (project / ".copier-answers.yml").read_text()
     assert git(project, "status", "--porcelain") == ""
-    assert git(project, "log", "--format=%s") == "New project by ddpgen 0.1.0"
+    assert git(project, "log", "--format=%s") == f"New project by ddpgen {__version__}"
     assert os.listdir(tool.cwd) == ["myproj"], "the temporary folder is gone"
 
 

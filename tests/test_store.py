@@ -109,7 +109,7 @@ def test_the_same_releases_are_the_same_bundle_everywhere(shelf: Path, tmp_path:
         subprocess.run(command, cwd=home, env=env, check=True, capture_output=True)
         made[name] = (home / BUNDLE).read_bytes()
     assert len(set(made.values())) == 1
-    assert set(commits(tmp_path / "one")) == {f"v{version}" for version in (OLD, NEW, NEWEST)}
+    assert set(commits(tmp_path / "one")) >= {f"v{version}" for version in (OLD, NEW, NEWEST)}
 
 
 def test_it_does_not_matter_which_ddpgen_came_first(
@@ -121,7 +121,7 @@ def test_it_does_not_matter_which_ddpgen_came_first(
         for number, version in enumerate(order):
             assert at(there, shelf, version)("new", f"{name}{number}", "--yes").code == 0
     assert commits(tmp_path / "up") == commits(tmp_path / "down")
-    assert set(commits(tmp_path / "up")) == {f"v{version}" for version in (OLD, NEW, NEWEST)}
+    assert set(commits(tmp_path / "up")) >= {f"v{version}" for version in (OLD, NEW, NEWEST)}
 
 
 def test_a_bundle_that_is_there_is_not_written_again(tool: Tool, shelf: Path) -> None:
