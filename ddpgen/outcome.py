@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import yaml
 
 from ddpgen import config, git
-from ddpgen.template import ANSWERS_FILE, SOURCE_KEYS, Loader
+from ddpgen.template import ANSWERS_FILE, SOURCE_KEYS, Loader, Question
 from ddpgen.work import Work
 
 Verdict = Literal["updated", "added", "removed", "kept yours", "conflict"]
@@ -40,6 +40,7 @@ class Outcome:
     """What happens to the files.
 
     Attributes:
+        revision: of the template that the update leads to.
         changes: by path.
         writes: the files that are copied into the project.
         removals: the files that go away.
@@ -47,6 +48,7 @@ class Outcome:
         notes: what else has to be said.
     """
 
+    revision: str
     changes: dict[str, Change] = field(default_factory=dict)
     writes: set[str] = field(default_factory=set)
     removals: list[str] = field(default_factory=list)
@@ -81,7 +83,7 @@ def read(work: Work, tree: Path, revision: str, given: Mapping[str, object]) -> 
         revision: of the template that the update leads to.
         given: the answers that somebody has changed.
     """
-    found = Outcome()
+    found = Outcome(revision)
     states = _states(work, tree)
     deleted = [name for name, state in states.items() if state == " D"]
     for name, state in states.items():
@@ -96,11 +98,11 @@ def read(work: Work, tree: Path, revision: str, given: Mapping[str, object]) -> 
             found.writes.add(name)
             found.add(name, "updated")
     _read_rejected(tree, deleted, found)
-    found.unmerged = git.run(tree, "ls-files", "--unmerged", "-z", "--full-name")
-    found.unmerged = _index_info(found.unmerged)
+    if found.conflicts:
+        found.unmerged = _index_info(git.run(tree, "ls-files", "--unmerged", "-z", "--full-name"))
     _read_deleted(work, tree, deleted, found)
     _read_answers(work, tree, given, found)
-    _read_owned(work, revision, found)
+    _read_owned(work, found)
     return found
 
 
@@ -122,7 +124,7 @@ def _read_added(work: Work, tree: Path, name: str, found: Outcome) -> None:
         if not (real.is_file() and real.read_bytes() == (tree / name).read_bytes()):
             found.add(name, "kept yours", "git ignores it; the template has a file of that name")
         (tree / name).unlink()
-    elif work.template.ours and name in _owned(work):
+    elif work.template.ours and name in _owned(work, found.revision):
         found.add(name, "kept yours", "you have deleted it")
         (tree / name).unlink()
     else:
@@ -130,9 +132,9 @@ def _read_added(work: Work, tree: Path, name: str, found: Outcome) -> None:
         found.add(name, "added")
 
 
-def _owned(work: Work) -> list[str]:
+def _owned(work: Work, revision: str) -> list[str]:
     """Return the files that belong to the owner once they exist."""
-    settings = config.read(work.files_of(work.origin.commit))
+    settings = config.read(work.files_of(revision))
     return [name for name in settings.get("_skip_if_exists", []) if not set("*?[{!") & set(name)]
 
 
@@ -238,29 +240,31 @@ def _read_answers(work: Work, tree: Path, given: Mapping[str, object], found: Ou
             )
 
 
-def _read_owned(work: Work, revision: str, found: Outcome) -> None:
+def _read_owned(work: Work, found: Outcome) -> None:
     """Tell where the template's own version of the owner's files has moved on."""
+    revision = found.revision
     if work.origin.commit == revision:
         return
     between = git.text(work.template.folder, "diff", "--name-only", work.origin.commit, revision)
-    sources = [Path(path) for path in between.split("\n") if _is_meant(Path(path), work)]
-    for name in _owned(work):
+    sources = [Path(path) for path in between.split("\n")]
+    questions = work.questions(revision)
+    sources = [path for path in sources if _is_meant(path, work.origin.answers, questions)]
+    for name in _owned(work, revision):
         moved = any(path.name.removesuffix(".jinja") == Path(name).name for path in sources)
         if moved and name not in found.changes and (work.folder / name).exists():
             how = f"the template's own has changed: ddpgen diff --template {name}"
             found.add(name, "kept yours", how)
 
 
-def _is_meant(path: Path, work: Work) -> bool:
+def _is_meant(path: Path, answers: Mapping[str, object], questions: Mapping[str, Question]) -> bool:
     """Say whether a file of the template is for the answers of this project.
 
     One in a folder that is called like a choice is for those who have chosen it.
     """
-    questions = work.questions(work.origin.commit)
     others = {
         choice
         for name, question in questions.items()
         for choice in question.choices
-        if not question.multiselect and choice != work.origin.answers.get(name)
+        if not question.multiselect and choice != answers.get(name)
     }
     return not others & set(path.parts)

@@ -46,12 +46,14 @@ class Repository:
     Attributes:
         top: the folder that is checked out.
         git_dir: where git keeps what belongs to this checkout.
+        common_dir: where it keeps what all checkouts share.
         prefix: the project's folder below `top`, such as "sub/myproj/", or "".
         object_format: "sha1" or "sha256".
     """
 
     top: Path
     git_dir: Path
+    common_dir: Path
     prefix: str
     object_format: str
 
@@ -106,8 +108,9 @@ def locate(folder: Path) -> Repository:
         Failure: there is none, or git refuses it.
     """
     asked = ("--show-toplevel", "--absolute-git-dir", "--show-object-format", "--show-prefix")
+    common = ("--path-format=absolute", "--git-common-dir")
     try:
-        top, git_dir, object_format, prefix = git.text(folder, "rev-parse", *asked).split("\n")
+        told = git.text(folder, "rev-parse", *asked, *common).split("\n")
     except git.GitFailure as problem:
         if "not a git repository" not in problem.message:
             raise
@@ -115,7 +118,8 @@ def locate(folder: Path) -> Repository:
             f"{folder} is not in a git repository, which is what makes an update safe",
             "git init && git add --all && git commit -m 'Before the update'",
         ) from None
-    return Repository(Path(top), Path(git_dir), prefix, object_format)
+    top, git_dir, object_format, prefix, common_dir = told
+    return Repository(Path(top), Path(git_dir), Path(common_dir), prefix, object_format)
 
 
 def refuse_unless_clean(folder: Path, repository: Repository) -> str:
@@ -133,13 +137,11 @@ def refuse_unless_clean(folder: Path, repository: Repository) -> str:
                 f"a {command} is under way in {repository.top}",
                 f"git {command} --continue or --abort, then the same command again",
             )
-    try:
-        head = git.text(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    except git.GitFailure:
+    head, dirt = _status(folder)
+    if head == "(initial)":
         raise Failure(
             f"{repository.top} has no commit yet", "git add --all && git commit -m 'New project'"
-        ) from None
-    dirt = _changes(folder)
+        )
     if dirt:
         shown = ", ".join(dirt[:3]) + (", ..." if len(dirt) > 3 else "")
         raise Failure(
@@ -154,7 +156,12 @@ def refuse_unless_clean(folder: Path, repository: Repository) -> str:
     return head
 
 
-def _changes(folder: Path) -> list[str]:
-    status = ("status", "--porcelain", "-z", "--untracked-files=normal", "--no-renames")
-    listed = git.run(folder, *status, "--ignore-submodules=none", "--", ".")
-    return [os.fsdecode(entry[3:]) for entry in listed.split(b"\0") if entry]
+def _status(folder: Path) -> tuple[str, list[str]]:
+    """Return the commit that is checked out, and what is not as it is there."""
+    status = ("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal")
+    listed = git.run(folder, *status, "--no-renames", "--ignore-submodules=none", "--", ".")
+    lines = [os.fsdecode(line) for line in listed.split(b"\0") if line]
+    (head,) = (line.split()[-1] for line in lines if line.startswith("# branch.oid "))
+    # The path is the last field: behind 1 space for "?", 8 for "1" and 10 for "u".
+    fields = {"?": 1, "1": 8, "u": 10}
+    return head, [line.split(" ", fields[line[0]])[-1] for line in lines if line[0] != "#"]

@@ -19,8 +19,13 @@ from ddpgen.project import Repository
 JOURNAL = "journal"
 _NAME = "ddpgen-update"
 
-# Copier reads what git prints and merges by it, so it has to print what it prints by default.
+# Copier reads what git prints and merges by it, so it has to print what it prints by default. What
+# git does for large repositories costs more than it gives in the small ones that Copier makes.
 _COPIER_SETTINGS = {
+    "maintenance.auto": "false",
+    "core.looseCompression": "0",
+    "core.preloadIndex": "false",
+    "index.threads": "1",
     "status.showUntrackedFiles": "normal",
     "merge.conflictStyle": "merge",
     "init.templateDir": "",
@@ -76,10 +81,12 @@ def _remove(repository: Repository, place: Path) -> None:
     if journal.is_open(place / JOURNAL):
         return  # it could not be undone now; the next command tries again
     shutil.rmtree(place, ignore_errors=True)
-    registered = repository.git_dir / "worktrees"
-    if registered.exists() or (repository.git_dir / "commondir").exists():
-        with contextlib.suppress(git.GitFailure):
-            git.run(repository.top, "worktree", "prune")
+    # Not `git worktree prune`: that leaves what a `git worktree add` has locked and was killed in.
+    for entry in (repository.common_dir / "worktrees").glob("*/gitdir"):
+        with contextlib.suppress(OSError):
+            if Path(entry.read_text().strip()).is_relative_to(place):
+                shutil.rmtree(entry.parent, ignore_errors=True)
+                entry.parent.parent.rmdir()  # the last one: git would remove it as well
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddpgen import git, store
 from ddpgen.console import Failure
-from ddpgen.template import SOURCE
+from ddpgen.template import SOURCE, template_dir
 
 _SHORT = {"gh:": "https://github.com/", "gl:": "https://gitlab.com/"}
 
@@ -48,6 +48,8 @@ class Template:
 
     def checkout_once(self, revision: str, place: Path) -> Path:
         """Return a folder with the files of a revision, below a place for the work."""
+        if self.ours and revision == store.current():
+            return template_dir()
         folder = place / "template-at" / revision.replace("/", "-")
         return folder if folder.exists() else self.checkout(revision, folder)
 

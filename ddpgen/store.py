@@ -153,7 +153,7 @@ def ensure(*, afresh: bool = False) -> Path:
 # The names of commits must not depend on how git is set up here.
 _PLAIN = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_DEFAULT_HASH": "sha1"}
 # Nor the bytes of the bundle: threads would find other deltas each time.
-_STEADY = {"pack.threads": "1", "pack.window": "0", "core.sharedRepository": "umask"}
+_STEADY = {"pack.threads": "1"}
 
 
 def _build(scratch: Path, missing: set[str], existing: Path | None) -> Path:

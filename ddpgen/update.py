@@ -62,6 +62,8 @@ def target(work: Work, version: str | None) -> str:
 
 def is_current(work: Work, revision: str) -> bool:
     """Say whether a project is at this revision of its template already."""
+    if work.template.ours:
+        return work.origin.commit == revision
     return work.template.commit_of(work.origin.commit) == work.template.commit_of(revision)
 
 

@@ -83,7 +83,7 @@ def begin(folder: Path, *, trust: bool = False) -> Iterator[Work]:
 
 
 def _refuse_unknown(origin: Origin, template: Template) -> None:
-    if template.commit_of(origin.commit):
+    if origin.commit in store.tags() if template.ours else template.commit_of(origin.commit):
         return
     file = f"{ANSWERS_FILE}, line {origin.lines['_commit']}"
     if not template.ours:

@@ -87,7 +87,7 @@ def test_a_record_whose_content_changes_is_noticed(shelf: Path, tmp_path: Path) 
 
 
 def test_the_same_releases_are_the_same_bundle_everywhere(shelf: Path, tmp_path: Path) -> None:
-    """Protects `_PLAIN`, `_STEADY`, the fixed dates and the modes that the content decides."""
+    """Protects `_PLAIN`, the fixed dates and the modes that the content decides."""
     script = "import os; os.umask(int(os.environ['MASK'], 8)); from ddpgen import store; "
     script += "print(store.ensure())"
     made = {}
@@ -157,6 +157,11 @@ def test_a_template_that_is_worked_on_is_a_snapshot(
             tool.cwd / "proj", "-c", "user.name=x", "-c", "user.email=x", "commit", "-qam", "update"
         )
     assert dev("update", "--check", "proj").code == 0
+    # Another ddpgen, which does not know the snapshots, keeps them.
+    assert at(tool, shelf, NEWEST)("new", "other", "--yes").code == 0
+    kept = commits(Path(tool.env["HOME"]))
+    assert sum(".post" in tag for tag in kept) == 2
+    assert f"v{NEWEST}" in kept
 
 
 def test_new_is_whole_where_the_store_cannot_be_written(tool: Tool, shelf: Path) -> None:
