@@ -4,6 +4,7 @@ A signal that ends the process must unwind it, so that the temporary folder is r
 is decided here; every error is translated in `ddpgen.cli.run`.
 """
 
+import gc
 import signal
 import sys
 from types import FrameType
@@ -14,6 +15,7 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    gc.disable()  # a command lives for a second, and most of what it makes is modules that stay
     try:
         _unwind_on_signals()
         from ddpgen.cli import run
