@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from generated import DATA, ENVIRONMENT, launch, metrics
+from generated import ENVIRONMENT, launch, metrics
 from releases import NEWEST, OLD, edit, with_home
 from support import Tool, git
 from test_packaging import build
@@ -88,7 +88,6 @@ def test_a_project_that_was_updated_trains_and_passes_its_tests(
     done = two("update", "proj")
     assert done.code == 0, done.err
     assert table(done)["long.py"] == "updated"
-    (project / "data.py").write_text(DATA)
     result = launch(project, "--epochs", "1", "--device", "cpu", env={"NPROC": "2"})
     assert result.code == 0, result.err
     assert metrics(project)
