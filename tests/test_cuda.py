@@ -93,7 +93,7 @@ def test_the_cpu_can_be_asked_for_where_there_are_gpus(
     assert (name, backend, options["device_id"]) == ("init_process_group", ("gloo",), None)
 
 
-@pytest.mark.parametrize(("gpus", "proposal"), [(2, "NPROC=2"), (1, "NPROC=1"), (0, "NPROC=1")])
+@pytest.mark.parametrize(("gpus", "proposal"), [(2, "NPROC=2"), (1, "NPROC=1")])
 def test_a_process_without_a_gpu_says_how_many_to_start(
     modules: dict[str, ModuleType],
     calls: list[Call],

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from generated import finish, generate, imported, launch, metrics, start
+from generated import ENVIRONMENT, finish, generate, imported, launch, metrics, start
 from support import Result, snapshot
 
 TRAIN = ["--device", "cpu", "--tracker", "none", "--epochs", "2", "--batch-size", "8"]
@@ -71,6 +72,18 @@ def from_afar(stand_in: Path) -> tuple[Result, list[dict[str, Any]]]:
     result = launch(stand_in, *TYPED, cwd=Path("/"), env=environment)
     assert result.code == 0, result.err
     return result, [seen(stand_in, rank) for rank in range(3)]
+
+
+def test_cdpath_does_not_lead_elsewhere(stand_in: Path, tmp_path: Path) -> None:
+    """Protects `CDPATH=''` in launch.sh: a folder of the same name may be found there."""
+    (tmp_path / stand_in.name).mkdir()
+    command = ["bash", f"{stand_in.name}/launch.sh"]
+    environment = {**ENVIRONMENT, "CDPATH": os.fspath(tmp_path), "NPROC": "1"}
+    done = subprocess.run(
+        command, cwd=stand_in.parent, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert seen(stand_in)["folder"] == str(stand_in)
 
 
 def test_it_works_from_another_folder(

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from faults import Project
 
 NAN = "if rank == 1 and calls in {calls}: return _loss_fn(*args) * float('nan')"
@@ -81,7 +82,9 @@ def test_fewer_validation_samples_than_ranks_give_the_metric_of_one_process(
 
 
 def test_changed_settings_are_listed_and_some_refused(project: Project) -> None:
-    """Protects the list in `restore_state`, FIXED, and `_differences`."""
+    """Protects the list in `restore_state`, FIXED, `_differences` and `versions`."""
+    answers = project.folder / ".copier-answers.yml"
+    answers.write_text(f"{answers.read_text()}_commit: v1.2.3\n")
     assert project.run("--limit-steps", "2", "--lr", "0.01", processes=1).code == 0
     different = ("--lr", "0.02", "--clip-grad-norm", "1")
     again = project.run("--limit-steps", "3", *different, processes=1)
@@ -92,14 +95,19 @@ def test_changed_settings_are_listed_and_some_refused(project: Project) -> None:
         for change in ("lr 0.01 -> 0.02", "clip_grad_norm None -> 1.0", "limit_steps 2 -> 3")
     ]
 
-    seed = project.run("--limit-steps", "4", "--seed", "7", processes=1)
+    assert project.state()["versions"] == {"torch": str(torch.__version__), "ddpgen": "v1.2.3"}
+    answers.write_text(answers.read_text().replace("_commit: v1.2.3", "_commit: v9.9.9"))
+    updated = project.run("--limit-steps", "4", *different, processes=1)
+    assert "changed since the checkpoint: ddpgen 'v1.2.3' -> 'v9.9.9'" in updated.output
+
+    seed = project.run("--limit-steps", "5", "--seed", "7", processes=1)
     assert seed.code == 2
     assert "seed (was 0, now 7)" in seed.output
     model = project.folder / "model.py"
     model.write_text(model.read_text().replace("width: int = 32", "width: int = 16"))
-    shape = project.run("--limit-steps", "4")
+    shape = project.run("--limit-steps", "5")
     assert shape.code == 2
     assert shape.output.count("error:") == 1
     assert "features.0.weight was (32, 1, 3, 3), is (16, 1, 3, 3)" in shape.output
     assert "Traceback" not in seed.output + shape.output
-    assert project.steps() == [2, 3]
+    assert project.steps() == [2, 3, 4]

@@ -3,13 +3,15 @@
 import dataclasses
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from generated import generate, imported, launch
+from generated import ENVIRONMENT, generate, imported, launch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,12 +142,14 @@ def test_what_only_the_training_can_know_is_named_once(
 ) -> None:
     """One line for two processes, without a traceback or a word of torchrun.
 
-    Red when `world.is_main` before the message in train.py goes, or `leave(WRONG_SETTINGS)`.
+    Red when `is_main` before the message in train.py goes, or `leave(WRONG_SETTINGS)`; and when a
+    metric is looked for only after the first epoch.
     """
-    result = launch(project, *TRAIN, *options)
+    result = launch(project, *TRAIN, *options, "--log-every", "1")
     assert result.code == 2
     assert re.fullmatch(r"error: .*\n", result.err), result.err
     assert said in result.err
+    assert "train" not in result.out  # no step was taken
 
 
 def test_cuda_without_a_gpu_is_named_once(project: Path) -> None:
@@ -155,6 +159,15 @@ def test_cuda_without_a_gpu_is_named_once(project: Path) -> None:
     assert (result.code, result.out) == (2, "")
     assert re.fullmatch(r"error: --device cuda, but no GPU is visible .*\n", result.err)
     assert not (project / "runs").exists()
+
+
+def test_cuda_without_a_gpu_is_named_without_launch_sh_too(project: Path) -> None:
+    """Protects the check in `_pick_device`; without it there is a traceback."""
+    command = [sys.executable, "train.py", "--device", "cuda"]
+    environment = {**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: device is cuda, but no GPU is visible .*\n", done.stderr)
 
 
 def test_help_is_printed_once_and_lists_every_setting(project: Path) -> None:

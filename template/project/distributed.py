@@ -61,8 +61,8 @@ def setup_ddp(device: str = "auto", timeout: float = 600.0) -> World:
         timeout: seconds after which a collective that waits for a missing rank fails.
 
     Raises:
-        RuntimeError: CUDA was asked for and is not there, or there are fewer visible GPUs than
-            processes on this machine.
+        SettingsError: CUDA was asked for and no GPU is visible.
+        RuntimeError: There are fewer visible GPUs than processes on this machine.
     """
     rank, local_rank, world_size = (
         int(os.environ.get(name, default))
@@ -95,10 +95,12 @@ def _pick_device(device: str, local_rank: int) -> torch.device:
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     count = torch.cuda.device_count()
+    if count == 0:
+        raise SettingsError("device is cuda, but no GPU is visible (nvidia-smi lists them)")
     if local_rank >= count:
         raise RuntimeError(
             f"process {local_rank + 1} of this machine finds {count} visible GPU(s); "
-            f"start one process for each (NPROC={max(count, 1)} ./launch.sh) or use --device cpu"
+            f"start one process for each (NPROC={count} ./launch.sh) or use --device cpu"
         )
     return torch.device("cuda", local_rank)
 

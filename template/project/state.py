@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,10 +44,7 @@ class Progress:
 
         They are the same numbers on every rank, so every rank decides alike.
         """
-        if config.best_metric not in metrics:
-            known = ", ".join(metrics)
-            raise SettingsError(f"best_metric {config.best_metric!r} is none of: {known}")
-        value = metrics[config.best_metric]
+        value = pick_metric(config, metrics)
         better = self.best is None or (
             value < self.best if config.best_mode == "min" else value > self.best
         )
@@ -59,6 +58,18 @@ class Progress:
         return text if self.best is None else f"{text}, best {self.best:.6g}"
 
 
+def pick_metric(config: Config, metrics: dict[str, float]) -> float:
+    """Return the metric by which the best checkpoint is chosen.
+
+    Raises:
+        SettingsError: There is none of that name.
+    """
+    if config.best_metric not in metrics:
+        known = ", ".join(metrics)
+        raise SettingsError(f"best_metric {config.best_metric!r} is none of: {known}")
+    return metrics[config.best_metric]
+
+
 def collect_state(
     config: Config, model: nn.Module, stepper: Stepper, progress: Progress
 ) -> dict[str, Any]:
@@ -69,8 +80,16 @@ def collect_state(
         "progress": asdict(progress),
         "random": gather_random_states(),
         "config": asdict(config),
-        "torch": str(torch.__version__),
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of torch and of the template that this project was last updated to."""
+    answers = Path(__file__).with_name(".copier-answers.yml")
+    text = answers.read_text(encoding="utf-8") if answers.exists() else ""
+    found = re.search(r"^_commit: *(\S+)", text, re.MULTILINE)
+    return {"torch": str(torch.__version__), "ddpgen": found[1] if found else "unknown"}
 
 
 def restore_state(
@@ -100,8 +119,10 @@ def restore_state(
     stepper.load_state_dict(state)
     if world.rank < len(state["random"]):
         set_random_state(state["random"][world.rank])
-    for key in changed:
-        world.print(f"changed since the checkpoint: {key} {old[key]!r} -> {new[key]!r}")
+    old, new = old | state.get("versions", {}), new | versions()
+    for key in new:
+        if key in old and old[key] != new[key] and key != "resume":
+            world.print(f"changed since the checkpoint: {key} {old[key]!r} -> {new[key]!r}")
     return Progress(**state["progress"])
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from batches import plan_batches, windows
@@ -40,7 +41,7 @@ from model import build_model, compute_metrics, loss_fn, update_metrics
 from optim import Stepper
 from saver import Saver
 from seeding import seed_everything, use_deterministic_kernels
-from state import Progress, collect_state, restore_state
+from state import Progress, collect_state, pick_metric, restore_state
 from stopping import TRY_AGAIN, WRONG_SETTINGS, end_on_signals, end_soon, leave
 from tracker import Tracker
 
@@ -49,12 +50,13 @@ from tracker import Tracker
 def main() -> None:
     """Set up, train, clean up."""
     end_on_signals()  # until there is something to save
-    config = load_config(quiet=os.environ.get("RANK", "0") != "0")
-    world = setup_ddp(config.device, config.collective_timeout)
+    is_main = os.environ.get("RANK", "0") == "0"
+    config = load_config(quiet=not is_main)
     try:
+        world = setup_ddp(config.device, config.collective_timeout)
         exit_code = train(config, world)  # the DDP object dies in there, before its process group
     except SettingsError as error:  # raised on every rank
-        if world.is_main:
+        if is_main:
             print(f"error: {error}", file=sys.stderr)
         leave(WRONG_SETTINGS)
     except BaseException:
@@ -94,6 +96,10 @@ def train(config: Config, world: World) -> int:
         tracker.log("validation", metrics, progress.step)
         return 0
 
+    if progress.step == 0 and config.best_metric != "loss":  # a wrong name must not cost an epoch
+        first = islice(validation_loader, 1)
+        if metrics := evaluate(world, stepper, shard, first, exchange):
+            pick_metric(config, metrics)
     ddp = wrap_model(config, world, model)  # DDP does not see later changes of the model
     meter, profiler = Meter(world), StepProfiler(config, world)
 
@@ -172,17 +178,17 @@ def evaluate(
     world: World,
     stepper: Stepper,
     shard: ShardBatchSampler,
-    loader: DataLoader[Batch],
+    batches: Iterable[Batch],
     exchange: Exchange,
 ) -> dict[str, float]:
-    """Return the exact metrics of the whole validation set, {} when asked to stop meanwhile.
+    """Return the exact metrics of all ranks' batches, {} when asked to stop meanwhile.
 
     A collective: call on every rank. Not through DDP: some ranks may have one batch more.
     """
     model = stepper.evaluated_model().eval()
     totals: dict[str, Tensor] = {}
     exchange.restart(0)
-    for number, batch in enumerate(loader, start=1):
+    for number, batch in enumerate(batches, start=1):
         batch = to_device(batch, world.device)
         with stepper.autocast():
             sums = update_metrics(model(batch[0]), batch)
