@@ -50,7 +50,7 @@ class Guesser:
         self._project = project
         self._template = template
         self._place = place
-        self._count = 0
+        self._rendered: dict[str, Path] = {}
 
     def best(self, given: Mapping[str, Answer]) -> Candidate:
         """Return the release with the smallest difference; the latest of those that are equal.
@@ -61,8 +61,7 @@ class Guesser:
         Raises:
             Failure: the project is not shaped like one of ddpgen.
         """
-        tags = [f"v{version}" for version in store.releases()]
-        tags += [] if store.current() in tags else [store.current()]
+        tags = store.known()
         answers = self._guess(tags[-1], given)
         candidates = [self._candidate(tag, answers) for tag in tags]
         best = min(reversed(candidates), key=lambda it: it.lines)
@@ -118,15 +117,15 @@ class Guesser:
         return sum(self._distance(pristine, name) for name in _files(pristine)) + sum(
             # A file of the project that this choice does not make counts for another one.
             _count_lines(self._project / name)
-            for name in self._files_of_all(tag) - _files(pristine)
+            for name in self._files_of_all(tag, answers) - _files(pristine)
             if (self._project / name).is_file()
         )
 
-    def _files_of_all(self, tag: str) -> set[str]:
+    def _files_of_all(self, tag: str, answers: Mapping[str, Answer]) -> set[str]:
         """Return the files of a project that has every part."""
         questions = self._questions(tag).values()
         every: dict[str, Answer] = {it.name: list(it.choices) for it in questions if it.multiselect}
-        return _files(self._render(tag, {"project_name": self._project.name, **every}))
+        return _files(self._render(tag, {**answers, **every}))
 
     def _read_out(
         self, tag: str, question: Question, answers: Mapping[str, Answer]
@@ -142,18 +141,19 @@ class Guesser:
             for line in _lines(marked / name):
                 if line.count(str(value)) == 1:
                     before, after = map(re.escape, line.split(str(value)))
-                    found = re.search(f"^{before}{pattern}{after}$", mine.read_text(), re.MULTILINE)
-                    if found:
+                    whole = re.compile(f"{before}{pattern}{after}")
+                    for found in filter(None, map(whole.fullmatch, _lines(mine))):
                         return int(found[1]) if question.type == "int" else found[1]
         return None
 
     def _render(self, tag: str, answers: Mapping[str, Answer]) -> Path:
         """Return a folder with what a release makes of answers; one for the same answers."""
-        key = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{tag}{sorted(answers.items())}")[-200:]
-        made = self._place / "guess" / key / self._project.name
-        if not made.exists():
+        key = f"{tag} {sorted(answers.items())}"
+        if key not in self._rendered:
+            made = self._place / "guess" / str(len(self._rendered)) / self._project.name
             render.copy(self._template.checkout_once(tag, self._place), made, answers)
-        return made
+            self._rendered[key] = made
+        return self._rendered[key]
 
     def _distance(self, pristine: Path, name: str) -> int:
         """Return how many lines of a file differ; all of them where there is none."""

@@ -1,9 +1,9 @@
 """Whether something newer is there, told quickly: no git for ddpgen's own template, no Copier."""
 
+import os
 from pathlib import Path
 
 from ddpgen import console, git, project, source, store
-from ddpgen.console import Failure
 from ddpgen.project import Origin
 
 BEHIND = 3
@@ -15,7 +15,7 @@ def report(folder: Path, version: str | None, *, as_json: bool) -> int:
     Raises:
         Failure: it is no project, or was made by a later ddpgen.
     """
-    origin = project.read_origin(folder)
+    origin = project.read_origin(Path(os.path.realpath(folder)))
     newest = _newest(origin, version)
     behind = newest != origin.commit
     if as_json:
@@ -30,19 +30,10 @@ def report(folder: Path, version: str | None, *, as_json: bool) -> int:
 def _newest(origin: Origin, version: str | None) -> str:
     if not source.is_ours(origin.source):
         return _newest_of_others(origin, version)
-    known = [*(f"v{release}" for release in store.releases()), store.current()]
-    wanted = store.current() if version is None else f"v{version.removeprefix('v')}"
-    if wanted not in known:
-        raise Failure(f"the template has no version {version!r}", f"one of {', '.join(known)}")
-    recorded = store.order(origin.commit)
-    if recorded is None:
-        raise Failure(f"{origin.commit!r} is no version of the template", "ddpgen adopt")
-    if recorded > (store.order(store.current()) or ()):
-        raise Failure(
-            f"the project was made by ddpgen {origin.commit}, and this one is {store.current()}",
-            "python -m pip install --upgrade ddpgen",
-        )
-    return origin.commit if recorded > (store.order(wanted) or ()) else wanted
+    project.refuse_newer(origin)
+    wanted = store.current() if version is None else source.named(version, store.known())
+    is_later = (store.order(origin.commit) or ()) > (store.order(wanted) or ())
+    return origin.commit if is_later else wanted
 
 
 def _newest_of_others(origin: Origin, version: str | None) -> str:
@@ -51,7 +42,7 @@ def _newest_of_others(origin: Origin, version: str | None) -> str:
     asked = ("ls-remote", "--", address, "HEAD", "refs/tags/*")
     listed = [line.split("\t") for line in git.text(Path.cwd(), *asked).splitlines()]
     tags = {name.removeprefix("refs/tags/"): commit for commit, name in listed if "^{}" not in name}
-    newest = version or source.highest(list(tags))
+    newest = source.named(version, list(tags)) if version else source.highest(list(tags))
     if newest is not None:
         return newest
     head = tags.get("HEAD", "")

@@ -76,6 +76,10 @@ def _call(arguments: Sequence[str]) -> int:
         console.error(console.Failure("interrupted"))
         return 130
     except Exception as problem:
+        if os.environ.get("DDPGEN_DEBUG"):
+            import traceback
+
+            traceback.print_exception(problem)
         failure = _translate(problem)
         console.error(failure)
         return failure.exit_code
@@ -97,7 +101,8 @@ def _translate(problem: Exception) -> console.Failure:
 
 def _translate_os_error(problem: OSError) -> console.Failure:
     reason = problem.strerror or str(problem)
-    where = f" ({os.fsdecode(problem.filename)})" if problem.filename else ""
+    path = problem.filename2 or problem.filename  # of a rename it is the target that says more
+    where = f" ({os.fsdecode(path)})" if path else ""
     if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
         return console.Failure(
             f"{reason}; nothing was left behind{where}", "make room, or choose another disk"
@@ -110,12 +115,8 @@ def _translate_os_error(problem: OSError) -> console.Failure:
 
 
 def _bug(problem: Exception) -> console.Failure:
-    if os.environ.get("DDPGEN_DEBUG"):
-        import traceback
-
-        traceback.print_exception(problem)
     what = str(problem).strip().split("\n")[0]
     return console.Failure(
         f"ddpgen has a bug: {type(problem).__name__}: {what}",
-        "DDPGEN_DEBUG=1 and the same command, and report what it prints",
+        f"{console.DEBUG}, and report what it prints",
     )

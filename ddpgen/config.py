@@ -31,8 +31,10 @@ def read(template: Path) -> dict[str, Any]:
             for name, value in part.items():
                 lists = name in _RUNS and isinstance(value, list)
                 merged[name] = [*merged.get(name, []), *value] if lists else value
-    except yaml.YAMLError as problem:
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise Failure(f"{file} is not valid YAML: {problem}") from None
+    except (RecursionError, NotImplementedError):  # it includes itself, or an absolute path
+        raise Failure(f"{file} includes what cannot be included") from None
     return merged
 
 

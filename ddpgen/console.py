@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+# What to type for a traceback, whatever goes wrong.
+DEBUG = "DDPGEN_DEBUG=1 and the same command"
+
 
 class Failure(click.ClickException):
     """What went wrong in one line, and in a second one what to type instead.

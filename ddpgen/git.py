@@ -7,10 +7,12 @@ from pathlib import Path
 
 from ddpgen.console import Failure
 
-# What `git rev-parse --local-env-vars` lists: set inside a hook, they point at another repository.
+# What `git rev-parse --local-env-vars` lists: set inside a hook, they point at another repository,
+# and what stands in GIT_CONFIG_PARAMETERS, as after `git -c`, would win over our settings.
 LOCAL_VARIABLES = frozenset(
     {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG",
+        "GIT_CONFIG_PARAMETERS", "GIT_DIR",
         "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_INTERNAL_SUPER_PREFIX",
         "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_REPLACE_REF_BASE",
         "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
@@ -78,6 +80,8 @@ def run(
         )
     except FileNotFoundError:
         raise GitFailure("git is not installed, and this needs it", "install git") from None
+    except OSError as problem:
+        raise GitFailure(f"git: it does not start: {problem.strerror}") from None
     try:
         out, said = process.communicate(stdin)
     except BaseException:

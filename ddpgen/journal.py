@@ -128,9 +128,8 @@ def _in_a_process_of_its_own(place: Path, steps: Sequence[Step], folders: Sequen
             _run(place, steps, folders)
             code = 0
         except OSError as problem:
-            os.write(
-                writer, json.dumps([problem.errno, problem.strerror, problem.filename]).encode()
-            )
+            path = problem.filename2 or problem.filename
+            os.write(writer, json.dumps([problem.errno, problem.strerror, path]).encode())
         finally:
             os._exit(code)
     os.close(writer)

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import yaml
 
-from ddpgen import config, git
+from ddpgen import config, git, project
 from ddpgen.template import ANSWERS_FILE, SOURCE_KEYS, Loader, Question
 from ddpgen.work import Work
 
@@ -44,6 +44,7 @@ class Outcome:
         changes: by path.
         writes: the files that are copied into the project.
         removals: the files that go away.
+        ignored: the files that are new, and that git ignores.
         unmerged: for `git update-index -z --index-info`: the versions of each file in conflict.
         notes: what else has to be said.
     """
@@ -52,6 +53,7 @@ class Outcome:
     changes: dict[str, Change] = field(default_factory=dict)
     writes: set[str] = field(default_factory=set)
     removals: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     unmerged: bytes = b""
     notes: list[str] = field(default_factory=list)
 
@@ -89,6 +91,8 @@ def read(work: Work, tree: Path, revision: str, given: Mapping[str, object]) -> 
     for name, state in states.items():
         if state in {"??", "!!"}:
             _read_added(work, tree, name, found)
+            if state == "!!" and name in found.writes and not name.endswith(".rej"):
+                found.ignored.append(name)
         elif state == " D":
             continue
         elif "U" in state or state in {"AA", "DD"}:
@@ -119,9 +123,12 @@ def _states(work: Work, tree: Path) -> dict[str, str]:
 
 
 def _read_added(work: Work, tree: Path, name: str, found: Outcome) -> None:
-    real = work.folder / name
-    if os.path.lexists(real):  # git ignores it, so git could not bring it back
-        if not (real.is_file() and real.read_bytes() == (tree / name).read_bytes()):
+    real = project.in_the_way(work.folder, name)
+    if real is not None:  # git ignores it, so git could not bring it back
+        if real != work.folder / name:
+            mine = real.relative_to(work.folder)
+            found.add(name, "kept yours", f"git ignores {mine}, which is in its place")
+        elif not (real.is_file() and real.read_bytes() == (tree / name).read_bytes()):
             found.add(name, "kept yours", "git ignores it; the template has a file of that name")
         (tree / name).unlink()
     elif work.template.ours and name in _owned(work, found.revision):

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from ddpgen import answers, git
+from ddpgen import answers, git, store
 from ddpgen.console import Failure, UsageFailure
 from ddpgen.template import ANSWERS_FILE, SOURCE_KEYS, Loader
 
@@ -67,10 +68,11 @@ def read_origin(folder: Path) -> Origin:
     file = folder / ANSWERS_FILE
     if not folder.is_dir():
         raise Failure(f"{folder} is not a folder", "ddpgen new makes a project")
+    if file.is_symlink():  # writing it would write what may be another project's
+        raise Failure(f"{file} is a link", "put the file itself there, and commit")
     if not file.exists():
         raise Failure(
-            f"{folder} is no project of ddpgen: it has no {ANSWERS_FILE}",
-            "ddpgen new makes a project; ddpgen adopt links one that has lost this file",
+            f"{folder} is no project of ddpgen: it has no {ANSWERS_FILE}", _where_instead(folder)
         )
     repair = f"git log -p -- {ANSWERS_FILE} shows what was in it; or delete it and run ddpgen adopt"
     try:
@@ -92,13 +94,60 @@ def read_origin(folder: Path) -> Origin:
         found = yaml.load(text, Loader=Loader)
     except (yaml.YAMLError, ValueError, TypeError):
         raise Failure(f"{file} is not a list of answers", repair) from None
-    lines = {str(key.value): key.start_mark.line + 1 for key, _ in root.value}
+    lines: dict[str, int] = {}
+    for key, _ in root.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if lines.setdefault(name, line) != line:  # as after a merge that has kept both sides
+            raise Failure(f"{file}, line {line}: {name} is given twice", f"keep one {name}")
     for key in SOURCE_KEYS:
         if not isinstance(found.get(key), str) or not found[key]:
             where = f"{file}, line {lines[key]}" if key in lines else str(file)
             raise Failure(f"{where}: {key} does not say where the project came from", repair)
     given = {str(name): value for name, value in found.items() if name not in SOURCE_KEYS}
     return Origin(found["_src_path"], found["_commit"], given, lines)
+
+
+def in_the_way(root: Path, name: str) -> Path | None:
+    """Return what is at a path below a folder, or keeps a file from being there.
+
+    Args:
+        root: a folder.
+        name: a path below it. A link counts as what it is, wherever it leads.
+    """
+    path = root
+    for part in Path(name).parts[:-1]:
+        path /= part
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+            return path
+    return root / name if os.path.lexists(root / name) else None
+
+
+def _where_instead(folder: Path) -> str:
+    """Return what to type where a folder is no project: perhaps it is inside of one."""
+    for parent in Path(os.path.abspath(folder)).parents:
+        if (parent / ANSWERS_FILE).exists():
+            return f"cd {shlex.quote(str(parent))}, then the same command again"
+    return "ddpgen new makes a project; ddpgen adopt links one that has lost this file"
+
+
+def refuse_newer(origin: Origin) -> None:
+    """Refuse a project of ddpgen's own template that this ddpgen cannot have made.
+
+    Raises:
+        Failure: its revision is later than this ddpgen's template, or is none at all.
+    """
+    recorded = store.order(origin.commit)
+    if recorded is None:
+        raise Failure(
+            f"{ANSWERS_FILE}, line {origin.lines['_commit']}: {origin.commit!r} is no version of "
+            "the template",
+            "delete it and ddpgen adopt",
+        )
+    if recorded > (store.order(store.current()) or ()):
+        raise Failure(
+            f"the project was made by ddpgen {origin.commit}, and this one is {store.current()}",
+            "python -m pip install --upgrade ddpgen",
+        )
 
 
 def locate(folder: Path) -> Repository:
@@ -129,7 +178,8 @@ def refuse_unless_clean(folder: Path, repository: Repository) -> str:
         the commit that is checked out.
 
     Raises:
-        Failure: no commit yet, changes, untracked files, or a merge or the like under way.
+        Failure: no commit yet, changes, untracked files, or a merge or the like under way; or git
+            was told not to look at a file.
     """
     for name, command in _UNDER_WAY.items():
         if (repository.git_dir / name).exists():
@@ -148,12 +198,26 @@ def refuse_unless_clean(folder: Path, repository: Repository) -> str:
             f"{folder} has changes that are not committed: {shown}",
             "git commit or git stash --include-untracked, then the same command again",
         )
-    if not git.run(folder, "ls-files", "-z", "--", ANSWERS_FILE):
+    tracked = _tracked(folder)
+    hidden = [name for name, seen in tracked.items() if not seen and (folder / name).exists()]
+    if hidden:
+        raise Failure(
+            f"{folder} has files that git was told not to look at: {', '.join(hidden)}",
+            f"git update-index --no-skip-worktree --no-assume-unchanged {shlex.join(hidden)}, "
+            "then git commit or git stash what is changed in them",
+        )
+    if ANSWERS_FILE not in tracked:
         raise Failure(
             f"git does not track {folder / ANSWERS_FILE}",
             f"git add --force {ANSWERS_FILE} && git commit -m 'Where the project came from'",
         )
     return head
+
+
+def _tracked(folder: Path) -> dict[str, bool]:
+    """Return the tracked files of a project, and whether git looks for changes in them."""
+    listed = git.run(folder, "ls-files", "-v", "-z", "--", ".").split(b"\0")
+    return {os.fsdecode(line[2:]): line[:1] == b"H" for line in listed if line}
 
 
 def _status(folder: Path) -> tuple[str, list[str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from ddpgen import staging, store
+from ddpgen import console, staging, store
 from ddpgen.console import Failure, UsageFailure
 from ddpgen.template import ANSWERS_FILE, SOURCE, Answer, questions, template_dir
 
@@ -134,19 +134,23 @@ def explained() -> Iterator[None]:
         Failure: an answer is refused, or Copier or the template says no.
     """
     with staging.uninterrupted():
-        from copier.errors import InteractiveSessionError, TaskError, UserMessageError
+        from copier.errors import CopierError, InteractiveSessionError, TaskError, UserMessageError
+        from jinja2 import TemplateError
         from plumbum import ProcessExecutionError
 
     try:
         yield
     except InteractiveSessionError:
         raise Failure("the questions were not answered", "--yes takes the defaults") from None
-    except ValueError as problem:
-        raise _refused(problem) from None
+    except UnicodeDecodeError as problem:
+        name = problem.object.decode(errors="surrogateescape")
+        raise Failure(f"Copier reads no file name that is not UTF-8: {name}", "git mv") from None
     except TaskError as problem:
         raise Failure(f"a task of the template failed: {problem}") from None
     except UserMessageError as problem:
         raise Failure(str(problem)) from None
+    except (CopierError, TemplateError, TypeError, ValueError) as problem:
+        raise _refused(problem) from problem
     except ProcessExecutionError as problem:
         said = (problem.stderr or "").strip().splitlines() or [f"exit code {problem.retcode}"]
         raise Failure(f"git: {said[-1]}") from None
@@ -170,10 +174,13 @@ class RefusedAnswer(UsageFailure):
         self.reason = reason
 
 
-def _refused(problem: ValueError) -> Exception:
-    """Translate what Copier says of an answer; anything else is no answer's fault."""
+def _refused(problem: Exception) -> Failure:
+    """Translate what Copier says of an answer, or of the template."""
     found = re.fullmatch(r"Validation error for question '(\w+)': (.*)", str(problem), re.DOTALL)
-    return RefusedAnswer(found[1], found[2]) if found else problem
+    if found:
+        return RefusedAnswer(found[1], found[2])
+    what = f"{type(problem).__name__}: {problem}".strip().split("\n")[0]
+    return Failure(f"Copier cannot use the template: {what}", f"{console.DEBUG} shows where")
 
 
 def record_source(answers_file: Path, source: str, commit: str) -> None:

@@ -100,7 +100,10 @@ def show_next(folder: str, plan: Plan, message: str) -> None:
     git_here = "git" if folder == "." else f"git -C {shlex.quote(folder)}"
     first = "resolve what is in conflict, then" if plan.outcome.conflicts else ""
     console.out(f"Go on: {first}".rstrip())
-    console.out(f"  {git_here} add --all . && {git_here} commit -m {shlex.quote(message)}")
+    add = f"{git_here} add --all ."
+    if plan.outcome.ignored:  # a part of the project, whatever somebody ignores elsewhere
+        add += f" && {git_here} add --force -- {shlex.join(sorted(plan.outcome.ignored))}"
+    console.out(f"  {add} && {git_here} commit -m {shlex.quote(message)}")
     console.out("Undo:")
     console.out(f"  {undo_command(git_here, plan)}")
 

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TextIO
 
 from ddpgen import git, journal, staging
 from ddpgen.console import Failure
@@ -65,16 +66,28 @@ def recover(repository: Repository) -> None:
 
 @contextlib.contextmanager
 def _locked(repository: Repository) -> Iterator[None]:
-    handle = os.open(repository.git_dir, os.O_RDONLY)
+    path = repository.git_dir / f"{_NAME}.lock"
+    with path.open("w") as lock:  # for writing: NFS locks no file that is only read
+        if not _hold(lock, path):
+            raise Failure(
+                f"another ddpgen is at work on {repository.top}", "wait until it has ended"
+            )
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _hold(lock: TextIO, path: Path) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Failure(
-            f"another ddpgen is at work on {repository.top}", "wait until it has ended"
-        ) from None
-    finally:
-        os.close(handle)
+        return False
+    except OSError:
+        return True  # a file system without locks: whoever starts two at once is on their own
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    return False  # who held it has removed it just now
 
 
 def _remove(repository: Repository, place: Path) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,19 +70,27 @@ class Template:
             Failure: there is none; lists those that there are.
         """
         if self.ours:
-            known = [f"v{release}" for release in store.releases()]
-            known += [] if store.current() in known else [store.current()]
-        else:
-            known = git.text(self.folder, "tag").split()
-        for name in (version, f"v{version}"):
-            if name in known or (not self.ours and self.commit_of(name)):
-                return name
-        raise Failure(f"the template has no version {version!r}", f"one of {', '.join(known)}")
+            return named(version, store.known())
+        if self.commit_of(version):  # a branch or a commit
+            return version
+        return named(version, git.text(self.folder, "tag").split())
+
+
+def named(version: str, tags: Sequence[str]) -> str:
+    """Return the tag that somebody has typed, with or without a leading v.
+
+    Raises:
+        Failure: there is none; lists those that there are.
+    """
+    for tag in (version, f"v{version}"):
+        if tag in tags:
+            return tag
+    raise Failure(f"the template has no version {version!r}", f"one of {', '.join(tags)}")
 
 
 def is_ours(source: str) -> bool:
     """Say whether a recorded source is the template that ddpgen carries."""
-    return source == SOURCE or Path(source).expanduser() == store.bundle()
+    return source == SOURCE or os.path.expanduser(source) == os.path.expanduser(SOURCE)
 
 
 def open_template(source: str, folder: Path) -> Template:
@@ -106,9 +114,14 @@ def open_template(source: str, folder: Path) -> Template:
 def _open_ours(folder: Path) -> Template:
     clone = ("clone", "--quiet", "--no-checkout", "--template=")
     try:
-        git.run(folder.parent, *clone, store.ensure(), folder)
-    except git.GitFailure:  # the bundle is damaged: it is made of what is in this package
-        git.run(folder.parent, *clone, store.ensure(afresh=True), folder)
+        try:
+            git.run(folder.parent, *clone, store.ensure(), folder)
+        except git.GitFailure:  # the bundle is damaged: it is made of what is in this package
+            git.run(folder.parent, *clone, store.ensure(afresh=True), folder)
+    except (OSError, Failure):  # no home folder, or one that cannot be written
+        place = folder.with_name("bundle")
+        place.mkdir()
+        git.run(folder.parent, *clone, store.build(place), folder)
     return Template(SOURCE, folder, ours=True)
 
 
@@ -120,10 +133,10 @@ def address_of(source: str) -> str:
     address = source.removeprefix("git+")
     if re.match(r"[\w+.-]+://|[\w.-]+@[\w.-]+:", address):
         return address
-    path = Path(address).expanduser()
-    if not path.exists():
+    path = Path(os.path.expanduser(address))  # leaves a ~ that stands for nobody's home
+    if not address or not path.exists():
         raise Failure(
-            f"the template {source} is not there",
+            f"the template {source or repr(source)} is not there",
             f"it is looked for from {os.getcwd()}; give a path that leads to it from there",
         )
     return str(path.resolve())

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ddpgen import git, staging
+from ddpgen.console import Failure
 from ddpgen.template import SOURCE, belongs, template_dir
 
 HISTORY = Path(__file__).resolve().parent / "_history"
@@ -109,14 +110,21 @@ def _snapshot_tag(last: str, name: str, known: Iterable[str]) -> str:
 
 
 def bundle() -> Path:
-    """Return where the bundle is on this machine, or will be."""
-    return Path(SOURCE).expanduser()
+    """Return where the bundle is on this machine, or will be.
+
+    Raises:
+        Failure: nobody knows where the home folder is.
+    """
+    try:
+        return Path(SOURCE).expanduser()
+    except RuntimeError:
+        raise Failure("there is no home folder: HOME is not set", "export HOME=...") from None
 
 
 def tags() -> set[str]:
     """Return the tags in the bundle. They stand in its header as text, so this needs no git."""
     found = set()
-    with contextlib.suppress(OSError), bundle().open("rb") as stream:
+    with contextlib.suppress(OSError, Failure), bundle().open("rb") as stream:
         for line in iter(stream.readline, b"\n"):
             _, _, reference = line.decode(errors="replace").rstrip("\n").partition(" refs/tags/")
             if not line.startswith((b"#", b"-")) and not reference:
@@ -135,19 +143,23 @@ def ensure(*, afresh: bool = False) -> Path:
         afresh: whether to make it from nothing, because the one that is there is damaged.
 
     Raises:
-        GitFailure: git is missing or failed.
+        Failure: git is missing or failed, or there is no home folder.
         OSError: the folder cannot be written.
     """
-    needed = [*(f"v{version}" for version in releases()), current()]
-    missing = set(needed) - (set() if afresh else tags())
-    if missing:
-        place = bundle()
+    place = bundle()
+    if afresh or not set(known()) <= tags():
         place.parent.mkdir(parents=True, exist_ok=True)
         with staging.folder(beside=place.parent) as scratch:
             with staging.interruptible():
-                made = _build(scratch, missing, None if afresh else place)
+                made = build(scratch, None if afresh else place)
             os.replace(made, place)
-    return bundle()
+    return place
+
+
+def known() -> list[str]:
+    """Return the tags of what this ddpgen carries: the releases, and its template."""
+    recorded = [f"v{version}" for version in releases()]
+    return recorded if current() in recorded else [*recorded, current()]
 
 
 # The names of commits must not depend on how git is set up here.
@@ -156,15 +168,18 @@ _PLAIN = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_DEFA
 _STEADY = {"pack.threads": "1"}
 
 
-def _build(scratch: Path, missing: set[str], existing: Path | None) -> Path:
-    """Make a bundle of what a bundle has and what it lacks."""
+def build(scratch: Path, existing: Path | None = None) -> Path:
+    """Make a bundle of what this ddpgen knows and what another bundle has.
+
+    Raises:
+        GitFailure: git is missing or failed.
+    """
     repository, made = scratch / "repository", scratch / "template.bundle"
     git.run(scratch, "init", "--quiet", "--bare", "--template=", repository, env=_PLAIN)
     if existing is not None and existing.exists():
         with contextlib.suppress(git.GitFailure):  # damaged: what is not recorded here is lost
             git.run(repository, "fetch", "--quiet", existing, "refs/tags/*:refs/tags/*", env=_PLAIN)
     git.run(repository, "fast-import", "--quiet", "--force", stdin=_stream(), env=_PLAIN)
-    assert missing <= set(git.text(repository, "tag", env=_PLAIN).split())
     create = ("bundle", "create", "--quiet", made, "--tags")
     git.run(repository, *create, settings=_STEADY, env=_PLAIN)
     return made
@@ -172,8 +187,7 @@ def _build(scratch: Path, missing: set[str], existing: Path | None) -> Path:
 
 def _stream() -> bytes:
     """Return what `git fast-import` makes the commits of: every release, and this template."""
-    recorded = releases()
-    commits = [(f"v{version}", read_record(version)) for version in recorded]
+    commits = [(f"v{version}", read_record(version)) for version in releases()]
     if current() not in dict(commits):
         commits.append((current(), read_tree(template_dir())))
     parts: list[bytes] = []

@@ -72,7 +72,7 @@ class Question:
             return self._parse_list(value)
         if self.choices:
             return self._choice(value)
-        return _PARSERS[self.type](value)
+        return _PARSERS.get(self.type, _parse_yaml)(value)
 
     def _parse_list(self, value: object) -> list[str]:
         if isinstance(value, str):
@@ -182,16 +182,16 @@ def make_question(name: str, details: Any) -> Question:
         details = {"default": details}
     choices = details.get("choices", {})
     if isinstance(choices, list):
-        described = {choice: choice for choice in choices if isinstance(choice, str)}
-    elif isinstance(choices, dict):
-        described = {value: label for label, value in choices.items() if isinstance(value, str)}
-    else:  # an expression of Jinja, which only Copier can evaluate
-        described = {}
+        choices = {str(choice): choice for choice in choices}
+    # Choices with conditions, or an expression of Jinja: only Copier can evaluate them.
+    plain = isinstance(choices, dict) and all(isinstance(it, str) for it in choices.values())
+    described = {value: label for label, value in choices.items()} if plain else {}
+    several = details.get("multiselect", False)
     return Question(
         name=name,
-        type=details.get("type", "yaml"),
+        type=details.get("type", "yaml") if plain or not several else "yaml",
         help=details.get("help", ""),
         default=details.get("default", ""),
         choices=described,
-        multiselect=details.get("multiselect", False) and bool(described),
+        multiselect=bool(several and described),
     )

@@ -46,16 +46,13 @@ def target(work: Work, version: str | None) -> str:
     Raises:
         Failure: there is no such version, or it is older than the recorded one.
     """
+    if work.template.ours:
+        project.refuse_newer(work.origin)
     wanted = work.template.named(version) if version else work.template.newest()
     if work.template.ours and (store.order(wanted) or ()) < (store.order(work.origin.commit) or ()):
-        if version:
-            raise Failure(
-                f"{wanted} is older than {work.origin.commit}, and an update leads forward only",
-                "git log shows the commit before the last update",
-            )
         raise Failure(
-            f"the project was made by ddpgen {work.origin.commit}, and this one is {wanted}",
-            "python -m pip install --upgrade ddpgen",
+            f"{wanted} is older than {work.origin.commit}, and an update leads forward only",
+            "git log shows the commit before the last update",
         )
     return wanted
 
@@ -147,14 +144,32 @@ def _run_copier(
             )
     except render.RefusedAnswer as problem:
         raise _refused(work, problem, given) from None
-    except Failure as problem:
-        if "malformed index info" not in problem.message:
-            raise
-        raise Failure(  # Copier writes an empty SHA-1 into it
-            f"there is a conflict, which Copier cannot mark in a {work.repository.object_format} "
-            "repository",
-            "--conflict rej",
-        ) from None
+    except (Failure, OSError, AssertionError) as problem:
+        if "malformed index info" in str(problem):  # Copier writes an empty SHA-1 into it
+            hash_name = work.repository.object_format
+            raise Failure(
+                f"there is a conflict, which Copier cannot mark in a {hash_name} repository",
+                "--conflict rej",
+            ) from None
+        _refuse_obstacles(work, revision, given)
+        raise
+
+
+def _refuse_obstacles(work: Work, revision: str, given: Mapping[str, object]) -> None:
+    """Refuse a project with a link or a file where the template has a folder, or the reverse."""
+    made = work.pristine(revision, {**work.origin.answers, **given})
+    for file in sorted(made.rglob("*")):
+        name = str(file.relative_to(made))
+        found = project.in_the_way(work.folder, name)
+        if found is None or file.is_dir():
+            continue
+        if found != work.folder / name or (found.is_dir() and not found.is_symlink()):
+            mine = found.relative_to(work.folder)
+            kind = "link" if found.is_symlink() else "folder" if found.is_dir() else "file"
+            raise Failure(
+                f"{mine} is a {kind} in this project, and the template has {name}",
+                f"git mv {mine} to another name, commit, then the same command again",
+            ) from None
 
 
 def carry_out(work: Work, plan: Plan) -> None:

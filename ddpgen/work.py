@@ -83,21 +83,14 @@ def begin(folder: Path, *, trust: bool = False) -> Iterator[Work]:
 
 
 def _refuse_unknown(origin: Origin, template: Template) -> None:
-    if origin.commit in store.tags() if template.ours else template.commit_of(origin.commit):
-        return
     file = f"{ANSWERS_FILE}, line {origin.lines['_commit']}"
     if not template.ours:
-        raise Failure(f"{file}: the template {origin.source} has no revision {origin.commit!r}")
-    place = store.order(origin.commit)
-    if place is None:
-        raise Failure(
-            f"{file}: {origin.commit!r} is no version of the template", "delete it and ddpgen adopt"
-        )
-    if place > (store.order(store.current()) or ()):
-        raise Failure(
-            f"the project was made by ddpgen {origin.commit}, and this one is {store.current()}",
-            "python -m pip install --upgrade ddpgen",
-        )
+        if template.commit_of(origin.commit) is None:
+            raise Failure(f"{file}: the template {origin.source} has no revision {origin.commit!r}")
+        return
+    if origin.commit in {*store.known(), *store.tags()}:
+        return
+    project.refuse_newer(origin)
     raise Failure(
         f"{origin.commit} is a template that was being worked on, on another machine",
         f"delete {ANSWERS_FILE}, commit, and ddpgen adopt finds the release that is closest",

@@ -81,16 +81,27 @@ def test_a_question_added_to_the_template_is_answered_by_its_option(checkout: Pa
 
 
 def test_a_template_that_is_broken_is_said_in_two_lines(checkout: Path) -> None:
-    """Protects the last branch of `_translate`: whatever happens, nobody reads a traceback."""
+    """Protects `explained`; the template may be somebody else's."""
     (checkout / "template/project/broken.txt.jinja").write_text("{% if %}\n")
     done = ddpgen(checkout, "new", "proj", "--yes")
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
-    assert first.startswith("error: ddpgen has a bug: TemplateSyntaxError: ")
+    assert first.startswith("error: Copier cannot use the template: TemplateSyntaxError: ")
     assert second.startswith("try: DDPGEN_DEBUG=1")
     assert not (checkout / "proj").exists()
     assert not list(checkout.glob(".ddpgen-*"))
     assert "Traceback" in ddpgen(checkout, "new", "proj", "--yes", DDPGEN_DEBUG="1").stderr
+
+
+def test_a_bug_is_said_in_two_lines(checkout: Path) -> None:
+    """Protects the last branch of `_translate`: whatever happens, nobody reads a traceback."""
+    (checkout / "ddpgen/_history").mkdir(exist_ok=True)
+    (checkout / "ddpgen/_history/index.json").write_text("no JSON")
+    done = ddpgen(checkout, "new", "proj", "--yes")
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: ddpgen has a bug: JSONDecodeError: ")
+    assert second.startswith("try: DDPGEN_DEBUG=1")
 
 
 def test_a_long_path_to_the_template_leaves_no_trace(checkout: Path) -> None:

@@ -154,7 +154,7 @@ def test_two_at_once_and_one_waits(tool: Tool, shelf: Path, original: Path) -> N
     project = tool.cwd / "proj"
     shutil.copytree(original, project)
     git(project, "status")
-    handle = os.open(project / ".git", os.O_RDONLY)
+    handle = os.open(project / ".git/ddpgen-update.lock", os.O_WRONLY | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
     done = at(tool, shelf, NEWEST)("update", "proj")
     os.close(handle)

@@ -1,15 +1,16 @@
 """ddpgen adopt: link a project that has lost its answers file."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from ddpgen import answers, console, project, render, scratch, staging, store
 from ddpgen.adopt import Candidate, Guesser
-from ddpgen.console import Failure
+from ddpgen.console import Failure, UsageFailure
 from ddpgen.source import open_template
-from ddpgen.template import ANSWERS_FILE, SOURCE, questions
+from ddpgen.template import ANSWERS_FILE, SOURCE, Answer, questions
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -40,7 +41,7 @@ def command(path: str, assignments: tuple[str, ...], yes: bool, dry_run: bool) -
     with scratch.folder(repository) as place:
         with staging.interruptible():
             template = open_template(SOURCE, place / "template")
-            found = Guesser(folder, template, place).best(given)
+            found = _guess(Guesser(folder, template, place), given)
             _show(path, found)
             if dry_run:
                 console.out("nothing was written")
@@ -57,6 +58,14 @@ def command(path: str, assignments: tuple[str, ...], yes: bool, dry_run: bool) -
         console.out(f"  ddpgen update --dry-run   # shows the merge with {store.current()}")
     else:
         console.out("  ddpgen diff   # shows what is yours")
+
+
+def _guess(guesser: Guesser, given: Mapping[str, Answer]) -> Candidate:
+    try:
+        return guesser.best(given)
+    except render.RefusedAnswer as problem:
+        again = f"--set {problem.name}=..."
+        raise UsageFailure(f"{problem.name}: {problem.reason}", again) from None
 
 
 def _show(path: str, found: Candidate) -> None:

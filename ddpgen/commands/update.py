@@ -5,6 +5,8 @@ from typing import Literal
 
 import click
 
+from ddpgen.console import UsageFailure
+
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("path", default=".")
@@ -43,6 +45,8 @@ def command(
     conflicts to resolve; 1: not done, and nothing has changed.
     """
     # Each imports only what it needs: --check is for continuous integration, and quick.
+    if only_check and (assignments or dry_run):
+        raise UsageFailure("--check goes with neither --set nor --dry-run", "leave one of them out")
     if only_check:
         from ddpgen import check
 
@@ -54,7 +58,7 @@ def command(
         with staging.interruptible():
             revision = update.target(work, version)
             given = answers.assigned(work.questions(revision), assignments)
-            if update.is_current(work, revision) and not given:
+            if update.is_current(work, revision) and given.items() <= work.origin.answers.items():
                 report.nothing_to_do(work, path, dry_run=dry_run, as_json=as_json)
                 return 0
             plan = update.make_plan(work, revision, given, conflict)
