@@ -71,7 +71,8 @@ def what_it_runs(template: Path) -> list[str]:
     config = read(template)
     found = []
     for name, called in _RUNS.items():
-        for entry in config.get(name) or []:
+        entries = config.get(name) or []
+        for entry in entries if isinstance(entries, list) else [entries]:
             command = entry.get("command", entry) if isinstance(entry, dict) else entry
             shown = " ".join(map(str, command)) if isinstance(command, list) else str(command)
             found.append(f"{called}: {shown}")

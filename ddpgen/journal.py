@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ _JOURNAL = "journal.json"
 
 @dataclass(frozen=True)
 class Step:
-    """One path that changes.
+    """One path that changes. In the journal, paths stand relative to it: a project may be moved.
 
     Attributes:
         target: the path.
@@ -64,7 +64,12 @@ def apply(
     folders = _missing_folders(root, writes)
     if index is not None:
         steps.append(replace(_prepare(place, index[1], index[0]), locked=True))
-    record = {"steps": [vars(step) for step in steps], "folders": folders}
+    record = {
+        "steps": [
+            vars(_with_paths(step, lambda path: os.path.relpath(path, place))) for step in steps
+        ],
+        "folders": [os.path.relpath(folder, place) for folder in folders],
+    }
     _write(place / _JOURNAL, json.dumps(record).encode())
     _in_a_process_of_its_own(place, steps, folders)
     for name in removals:
@@ -83,8 +88,15 @@ def recover(place: Path) -> None:
     journal = place / _JOURNAL
     with contextlib.suppress(FileNotFoundError):
         record = json.loads(journal.read_bytes())
-        _undo([Step(**step) for step in record["steps"]], record["folders"])
+        steps = [_with_paths(Step(**it), lambda path: str(place / path)) for it in record["steps"]]
+        _undo(steps, [str(place / folder) for folder in record["folders"]])
         journal.unlink()
+
+
+def _with_paths(step: Step, change: Callable[[str], str]) -> Step:
+    """Return a step with each of its paths changed."""
+    new, old = (change(path) if path is not None else None for path in (step.new, step.old))
+    return replace(step, target=change(step.target), new=new, old=old)
 
 
 def _prepare(place: Path, target: Path, new: Path | None) -> Step:

@@ -219,7 +219,7 @@ def _commit(request: Request, folder: Path, files: list[Path]) -> str | None:
 def _finish(request: Request, count: int, answered: Answers, remark: str | None) -> None:
     """Say what was made, and what to type next."""
     described = ", ".join(
-        f"{name} {','.join(answer) if isinstance(answer, list) else answer}"
+        f"{name} {','.join(map(str, answer)) if isinstance(answer, list) else answer}"
         for name, answer in answered.items()
         if name != "project_name" and answer != []
     )
