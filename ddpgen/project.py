@@ -203,7 +203,8 @@ def refuse_unless_clean(folder: Path, repository: Repository) -> str:
     if hidden:
         raise Failure(
             f"{folder} has files that git was told not to look at: {', '.join(hidden)}",
-            f"git update-index --no-skip-worktree --no-assume-unchanged {shlex.join(hidden)}, "
+            f"git update-index --no-skip-worktree {shlex.join(hidden)} && "
+            f"git update-index --no-assume-unchanged {shlex.join(hidden)}, "
             "then git commit or git stash what is changed in them",
         )
     if ANSWERS_FILE not in tracked:
