@@ -165,6 +165,21 @@ def test_an_answer_that_is_given_is_not_guessed(newest: Tool, proj: Path) -> Non
     assert "gpus: 7\n" in (proj / ANSWERS).read_text()
 
 
+def test_a_project_in_a_folder_of_another_name_is_linked(newest: Tool, proj: Path) -> None:
+    """Its name and its files are what they are: the folder's is no project's, a file no UTF-8."""
+    (proj / ANSWERS).unlink()
+    (proj / "README.md").write_bytes((proj / "README.md").read_bytes() + b"# caf\xe9\n")
+    commit(proj)
+    moved = proj.rename(newest.cwd / "my proj.v2")
+    done = newest("adopt", str(moved), "--set", "gpus=999")
+    assert done.code == 2
+    assert "error: gpus: must be a whole number" in done.err
+    assert "try: --set gpus=" in done.err
+    done = newest("adopt", str(moved))
+    assert done.code == 0, done.err
+    assert "project_name: proj\n" in (moved / ANSWERS).read_text()
+
+
 def test_what_is_no_project_of_ddpgen_is_not_adopted(newest: Tool, proj: Path) -> None:
     done = newest("adopt", "proj")
     assert done.code == 1

@@ -89,6 +89,11 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "line 4: a conflict marker",
         "keep one of the two sides",
     ),
+    "twice": (
+        _answers("gpus: 2\n", "gpus: 2\ngpus: 4\n"),
+        "line 5: gpus is given twice",
+        "keep one gpus",
+    ),
     "no YAML": (_answers("gpus: 2\n", "gpus: [2\n"), "is not valid YAML", "git log -p"),
     "a list": (_answers("# Written", "- 1\n# Written"), "is not valid YAML", "git log -p"),
     "wrong type": (_answers("gpus: 2\n", "gpus: many\n"), "line 4: gpus: 'many'", "--set gpus="),

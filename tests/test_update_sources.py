@@ -1,5 +1,6 @@
 """Templates of others: a team's fork in git, plain `copier copy`, and what would run something."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -167,6 +168,8 @@ def test_a_task_runs_when_it_is_trusted(newest: Tool, fork: Path) -> None:
         ("ext::sh -c touch% PWNED", "is not there"),
         ("--upload-pack=touch PWNED", "is not there"),
         ("file:///nowhere", "cannot get the template file:///nowhere"),
+        ("~nobody-of-that-name/template", "is not there"),
+        ("", "the template '' is not there"),
         ("empty", "is no template of Copier: it has no copier.yml"),
     ],
 )
@@ -196,6 +199,68 @@ def test_the_questions_are_those_of_the_fork(newest: Tool, fork: Path) -> None:
     done = newest("update", "proj")
     assert done.code == 0, done.err
     assert "level was 1, which the template no longer takes; it is now 2" in done.err
+
+
+def test_questions_that_only_copier_understands_are_left_to_it(newest: Tool, fork: Path) -> None:
+    """Protects `make_question`: a recorded answer of theirs must not stop an update."""
+    config = fork / "copier.yml"
+    config.write_text(
+        config.read_text()
+        + "ports:\n  type: int\n  multiselect: true\n  choices: [80, 443]\n  default: [80]\n"
+        + "mode:\n  type: str\n  default: a\n  choices:\n    A: a\n"
+        + "    B:\n      value: b\n      validator: ''\n"
+        + "computed:\n  type: \"{{ 'str' }}\"\n  default: x\n"
+    )
+    next_release(fork)
+    done = newest("new", "proj", "--yes", "--template", str(fork), "--set", "mode=b")
+    assert (done.code, done.err) == (0, "")
+    edit(fork / "project/notes.py", "second", "third")
+    commit(fork)
+    git(fork, "tag", "v1.2.0")
+    done = newest("update", "proj", "--set", "ports=[80, 443]")
+    assert done.code == 0, done.err
+    recorded = yaml.safe_load((newest.cwd / "proj" / ANSWERS).read_text())
+    assert (recorded["mode"], recorded["ports"], recorded["computed"]) == ("b", [80, 443], "x")
+
+
+BROKEN = {
+    "no YAML": ("a: [\n", "is not valid YAML"),
+    "not UTF-8": ("\udcff\n", "is not valid YAML"),
+    "an unknown tag": ("a: !b c\n", "is not valid YAML"),
+    "includes itself": ("!include copier.yml\n", "includes what cannot be included"),
+    "includes from anywhere": ("!include /etc/passwd\n", "includes what cannot be included"),
+    "an unknown type": ("a:\n  type: colour\n  default: x\n", 'Unsupported type "colour"'),
+    "an unknown setting": ("_envops: {undefined: no.thing}\n", "Copier cannot use the template"),
+    "a later Copier": ("_min_copier_version: '99'\n", "requires Copier version >= 99"),
+    "tasks that are none": ("_tasks: 3\n", "would run: task: 3"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_template_of_others_is_no_bug_of_ddpgen(
+    newest: Tool, fork: Path, name: str
+) -> None:
+    """Protects `config.read`, `explained` and `what_it_runs`."""
+    text, says = BROKEN[name]
+    assert newest("new", "proj", "--yes", "--template", str(fork)).code == 0
+    (fork / "copier.yml").write_bytes(os.fsencode(text))
+    next_release(fork)
+    before = files_of(newest.cwd / "proj")
+    for done in (newest("update", "proj"), newest("new", "p", "--yes", "--template", str(fork))):
+        assert done.code == 1, done
+        assert says in done.err
+        assert "bug" not in done.err
+    assert files_of(newest.cwd / "proj") == before
+    assert not (newest.cwd / "p").exists()
+
+
+def test_a_revision_of_others_is_named_with_or_without_v(newest: Tool, fork: Path) -> None:
+    assert newest("new", "proj", "--yes", "--template", str(fork)).code == 0
+    assert newest("update", "proj", "--check", "--to", "1.0.0").code == 0
+    next_release(fork)
+    assert newest("update", "proj", "--check", "--to", "1.1.0").code == 3
+    assert "has no version '7'" in newest("update", "proj", "--check", "--to", "7").err
+    assert newest("update", "proj", "--to", "1.1.0").code == 0
 
 
 def test_each_version_of_ours_can_be_named(newest: Tool, tool: Tool, shelf: Path) -> None:
