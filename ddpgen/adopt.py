@@ -65,7 +65,7 @@ class Guesser:
         answers = self._guess(tags[-1], given)
         candidates = [self._candidate(tag, answers) for tag in tags]
         best = min(reversed(candidates), key=lambda it: it.lines)
-        names = _files(best.pristine)
+        names = render.files_in(best.pristine)
         here = [name for name in names if (self._project / name).is_file()]
         if len(here) < _ENOUGH * len(names):
             raise Failure(
@@ -82,7 +82,7 @@ class Guesser:
         asked = self._questions(tag)
         known = {name: answer for name, answer in answers.items() if name in asked}
         pristine = self._render(tag, known)
-        counts = {name: self._distance(pristine, name) for name in _files(pristine)}
+        counts = {name: self._distance(pristine, name) for name in render.files_in(pristine)}
         files = tuple(name for name, count in counts.items() if count)
         return Candidate(tag, known, sum(counts.values()), files, pristine)
 
@@ -114,10 +114,10 @@ class Guesser:
         self, tag: str, answers: Mapping[str, Answer], question: Question, answer: Answer
     ) -> int:
         pristine = self._render(tag, {**answers, question.name: answer})
-        return sum(self._distance(pristine, name) for name in _files(pristine)) + sum(
+        return sum(self._distance(pristine, name) for name in render.files_in(pristine)) + sum(
             # A file of the project that this choice does not make counts for another one.
             _count_lines(self._project / name)
-            for name in self._files_of_all(tag, answers) - _files(pristine)
+            for name in self._files_of_all(tag, answers) - set(render.files_in(pristine))
             if (self._project / name).is_file()
         )
 
@@ -125,7 +125,7 @@ class Guesser:
         """Return the files of a project that has every part."""
         questions = self._questions(tag).values()
         every: dict[str, Answer] = {it.name: list(it.choices) for it in questions if it.multiselect}
-        return _files(self._render(tag, {**answers, **every}))
+        return set(render.files_in(self._render(tag, {**answers, **every})))
 
     def _read_out(
         self, tag: str, question: Question, answers: Mapping[str, Answer]
@@ -134,9 +134,9 @@ class Guesser:
         value: Answer = _NUMBER if question.type == "int" else _WORD
         pattern = r"(\d+)" if question.type == "int" else r"([A-Za-z][A-Za-z0-9_-]*)"
         marked = self._render(tag, {**answers, question.name: value})
-        for name in sorted(_files(marked) - {ANSWERS_FILE}):
+        for name in render.files_in(marked):
             mine = self._project / name
-            if not mine.is_file():
+            if name == ANSWERS_FILE or not mine.is_file():
                 continue
             for line in _lines(marked / name):
                 if line.count(str(value)) == 1:
@@ -167,10 +167,6 @@ class Guesser:
         matcher = difflib.SequenceMatcher(None, _lines(theirs), _lines(mine), autojunk=False)
         same = sum(block.size for block in matcher.get_matching_blocks())
         return len(_lines(theirs)) + len(_lines(mine)) - 2 * same
-
-
-def _files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def _lines(file: Path) -> list[str]:

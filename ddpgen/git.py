@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ddpgen.console import Failure
@@ -91,6 +91,31 @@ def run(
     if process.returncode != 0:
         raise GitFailure(*_two_lines(said, process.returncode))
     return out
+
+
+def difference(
+    folder: Path,
+    *where: str,
+    colour: bool,
+    new: Iterable[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """Return how the files of a folder differ from git's index, as git shows it.
+
+    Args:
+        folder: where it is started.
+        where: more of the command line.
+        colour: whether with the codes of a terminal.
+        new: files that the index does not have, shown as added; the index is changed for that.
+        env: more variables of git's environment, such as another index.
+    """
+    names = "\0".join(sorted(new)).encode(errors="surrogateescape")
+    if names:
+        add = ("add", "--force", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
+        run(folder, *add, stdin=names, env={**(env or {}), "GIT_LITERAL_PATHSPECS": "1"})
+    shown = ("--no-ext-diff", "--no-textconv", "--no-renames")
+    coloured = f"--color={'always' if colour else 'never'}"
+    return run(folder, "diff", *shown, coloured, *where, env=env).decode(errors="surrogateescape")
 
 
 def text(folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None) -> str:

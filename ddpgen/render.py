@@ -77,6 +77,11 @@ def render(
     return [file.relative_to(destination) for file in files]
 
 
+def files_in(folder: Path) -> list[str]:
+    """Return the paths of the files that were rendered into a folder, relative to it, sorted."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
 def copy(
     template: Path,
     destination: Path,

@@ -86,13 +86,8 @@ def diff(work: Work, plan: Plan, *, colour: bool) -> str:
     """Return what an update would change, as git shows it."""
     index = {"GIT_INDEX_FILE": str(work.place / "diff.index")}
     git.run(plan.tree, "read-tree", plan.head, env=index)
-    names = "\0".join(sorted(plan.outcome.added)).encode(errors="surrogateescape")
-    if names:
-        add = ("add", "--force", "--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
-        git.run(plan.tree, *add, stdin=names, env=index)
-    shown = ("--no-ext-diff", "--no-textconv", f"--color={'always' if colour else 'never'}")
-    out = git.run(plan.tree, "diff", *shown, "--relative", "--", ".", env=index)
-    return out.decode(errors="surrogateescape")
+    where = ("--relative", "--", ".")
+    return git.difference(plan.tree, *where, colour=colour, new=plan.outcome.added, env=index)
 
 
 def show_next(folder: str, plan: Plan, message: str) -> None:

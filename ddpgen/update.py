@@ -158,10 +158,9 @@ def _run_copier(
 def _refuse_obstacles(work: Work, revision: str, given: Mapping[str, object]) -> None:
     """Refuse a project with a link or a file where the template has a folder, or the reverse."""
     made = work.pristine(revision, {**work.origin.answers, **given})
-    for file in sorted(made.rglob("*")):
-        name = str(file.relative_to(made))
+    for name in render.files_in(made):
         found = project.in_the_way(work.folder, name)
-        if found is None or file.is_dir():
+        if found is None:
             continue
         if found != work.folder / name or (found.is_dir() and not found.is_symlink()):
             mine = found.relative_to(work.folder)
@@ -202,7 +201,7 @@ def _keep_permissions(real: Path, file: Path) -> None:
 
 def _index(work: Work, unmerged: bytes) -> tuple[Path, Path]:
     """Write git's index as a merge leaves it: with three versions of each file in conflict."""
-    real = Path(git.text(work.folder, "rev-parse", "--path-format=absolute", "--git-path", "index"))
+    real = work.repository.git_dir / "index"
     made = work.place / "index"
     made.write_bytes(real.read_bytes())
     update = ("update-index", "-z", "--index-info")

@@ -15,10 +15,10 @@ from ddpgen import (
     answers,
     config,
     console,
+    first_commit,
     machine,
     names,
     overlay,
-    repository,
     staging,
     store,
     target,
@@ -211,9 +211,9 @@ def _commit(request: Request, folder: Path, files: list[Path]) -> str | None:
     """Make the first commit where one is wanted; return a remark for the user, if there is one."""
     if not request.git:
         return None
-    if repository.is_inside(request.place.path):
+    if first_commit.is_inside(request.place.path):
         return "it is inside a git repository already, so the commit is left to you"
-    return repository.first_commit(folder, files)
+    return first_commit.make(folder, files)
 
 
 def _finish(request: Request, count: int, answered: Answers, remark: str | None) -> None:

@@ -18,7 +18,7 @@ def _is_repository(dot_git: Path) -> bool:
     return dot_git.is_file() or (dot_git / "HEAD").exists()
 
 
-def first_commit(folder: Path, files: Sequence[Path]) -> str | None:
+def make(folder: Path, files: Sequence[Path]) -> str | None:
     """Make the folder a repository and commit the files in it.
 
     Returns:
