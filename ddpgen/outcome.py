@@ -115,11 +115,16 @@ def _states(work: Work, tree: Path) -> dict[str, str]:
     status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignored", "--no-renames")
     listed = git.run(tree, *status, "--", ".")
     prefix = len(os.fsencode(work.repository.prefix))
-    return {
+    states = {
         os.fsdecode(entry[3 + prefix :]): entry[:2].decode()
         for entry in listed.split(b"\0")
         if entry and not entry.endswith(b"/")
     }
+    # Where git turns line ends, status takes each file of another size for a changed one.
+    differ = ("diff", "--name-only", "-z", "--no-ext-diff", "--no-renames", "--relative", "--", ".")
+    looked = {"diff.autoRefreshIndex": "true"}
+    changed = set(map(os.fsdecode, git.run(tree, *differ, settings=looked).split(b"\0")))
+    return {name: it for name, it in states.items() if it != " M" or name in changed}
 
 
 def _read_added(work: Work, tree: Path, name: str, found: Outcome) -> None:

@@ -128,12 +128,12 @@ class Range:
             os.killpg(process.pid, number)
         except ProcessLookupError:
             self.counts["ended before"] += 1
-        process.communicate()  # also waits for the process that writes: it holds the pipe
+        _, err = process.communicate()  # also waits for the process that writes: it has the pipe
         found = self.picture()
         if found == self.new:
-            assert process.returncode in {2, -number}, process.returncode
+            assert process.returncode in {2, -number}, (process.returncode, err)
             return "new"
-        assert process.returncode in {130, -number}, process.returncode
+        assert process.returncode in {130, -number}, (number, process.returncode, err)
         return "old" if found == self.old else "mixed"
 
     def check_next_update(self) -> None:
@@ -159,6 +159,8 @@ def run(
             place.counts[f"{number.name} {state}"] += 1
             if number == signal.SIGKILL and state == "old" and turn % 8 == 0:
                 place.check_next_update()
+            if turn % 20 == 19:
+                print(dict(place.counts), file=sys.stderr, flush=True)
     return place.counts
 
 

@@ -181,7 +181,7 @@ def test_another_owner_is_said_with_gits_own_advice(newest: Tool, proj: Path) ->
 
 
 def test_windows_line_ends_by_the_users_own_setting(newest: Tool, proj: Path) -> None:
-    """The template has `* -text`; what is checked out with CRLF comes back with CRLF."""
+    """Protects `* -text` of the template; what is checked out with CRLF comes back with CRLF."""
     (Path(newest.env["HOME"]) / ".gitconfig").write_text("[core]\n autocrlf = true\n")
     clone = newest.cwd / "clone"
     subprocess.run(
@@ -191,6 +191,9 @@ def test_windows_line_ends_by_the_users_own_setting(newest: Tool, proj: Path) ->
     done = newest("update", "clone")
     assert done.code == 2, done.err
     assert 'NOTE = "new"' in (clone / "notes.py").read_text()
+    assert b"\r" not in (clone / "added.py").read_bytes()
+    assert "config.py" not in done.out  # the template has not changed it
+    assert b"\r\n" in (clone / "config.py").read_bytes()
     changed = subprocess.run(
         ["git", "diff", "--stat", "--ignore-submodules"],
         cwd=clone,
@@ -200,6 +203,18 @@ def test_windows_line_ends_by_the_users_own_setting(newest: Tool, proj: Path) ->
         check=True,
     ).stdout
     assert re.search(r"notes\.py +\| +2 \+-", changed), changed
+
+
+def test_windows_line_ends_that_were_committed_are_a_conflict(newest: Tool, proj: Path) -> None:
+    """The whole file differs, so somebody has to decide; no line of the owner's is gone."""
+    for name in ("long.py", "notes.py"):
+        (proj / name).write_bytes((proj / name).read_bytes().replace(b"\n", b"\r\n"))
+    commit(proj)
+    assert newest("update", "proj").code == 2
+    states = git(proj, "status", "--porcelain").splitlines()
+    assert {"UU long.py", "UU notes.py"} <= set(states)
+    assert b"LINE_5 = 'mine'\r\n" in (proj / "long.py").read_bytes()
+    assert b'NOTE = "old"\r\n' in (proj / "notes.py").read_bytes()
 
 
 def test_the_store_is_built_where_it_is_missing_and_where_it_is_damaged(
