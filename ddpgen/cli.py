@@ -80,10 +80,20 @@ def _call(arguments: Sequence[str]) -> int:
             import traceback
 
             traceback.print_exception(problem)
+        if _was_interrupted(problem):
+            console.error(console.Failure("interrupted"))
+            return 130
         failure = _translate(problem)
         console.error(failure)
         return failure.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _was_interrupted(problem: BaseException | None) -> bool:
+    """Say whether an error came up while an interrupt was unwinding, as of a git that died of it."""
+    while problem is not None and not isinstance(problem, KeyboardInterrupt):
+        problem = problem.__context__
+    return problem is not None
 
 
 def _translate(problem: Exception) -> console.Failure:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from support import Tool
+from support import ROOT, Tool
 
 from ddpgen import __version__, cli
 
@@ -123,3 +123,19 @@ def test_python_m_ddpgen_is_the_same_program(tool: Tool) -> None:
 def test_it_runs_with_warnings_as_errors(tool: Tool) -> None:
     done = tool("new", "myproj", "--yes", env={"PYTHONWARNINGS": "error"})
     assert (done.code, done.err) == (0, "")
+
+
+def test_an_error_that_an_interrupt_has_brought_up_is_an_interrupt() -> None:
+    """Protects `_was_interrupted`: a folder may not be empty yet, because a git is still dying."""
+    script = (
+        "import sys; from ddpgen import cli\n"
+        "def main(*arguments, **options):\n"
+        "    try: raise KeyboardInterrupt\n"
+        "    finally: raise OSError(39, 'Directory not empty')\n"
+        "cli.group.main = main\n"
+        "sys.exit(cli.run(['presets']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
