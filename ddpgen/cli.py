@@ -90,7 +90,7 @@ def _call(arguments: Sequence[str]) -> int:
 
 
 def _was_interrupted(problem: BaseException | None) -> bool:
-    """Say whether an error came up while an interrupt was unwinding, as of a git that died of it."""
+    """Say whether an error came up while an interrupt was unwinding, as a git that dies of it."""
     while problem is not None and not isinstance(problem, KeyboardInterrupt):
         problem = problem.__context__
     return problem is not None
