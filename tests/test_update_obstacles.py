@@ -289,16 +289,17 @@ def test_a_project_that_is_moved_after_a_crash_is_put_right(newest: Tool, proj: 
     script = (
         "import os, sys; from ddpgen import journal; from ddpgen.cli import run\n"
         "os.fork = lambda: 0\n"  # the writing process is this one
-        "real, count = os.replace, 0\n"
+        "done = []\n"
         "def die(source, target):\n"
-        "    if str(target).endswith('/notes.py'): os._exit(9)\n"
-        "    real(source, target)\n"
+        "    if len(done) == 3: os._exit(9)\n"
+        "    done.append(os.replace(source, target))\n"
         "journal._move = die\n"
         "run(['update', 'proj'])\n"
     )
     env = {**newest.env, "PYTHONPATH": str(newest.executable.parent.parent)}
     code = subprocess.run([sys.executable, "-c", script], cwd=newest.cwd, env=env).returncode
     assert code == 9
+    assert files_of(proj) != before
     assert (proj / ".git/ddpgen-update/journal/journal.json").exists()
     moved = proj.rename(newest.cwd / "moved")
     assert newest("update", "moved", "--dry-run").code == 2
