@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import copier
 import pytest
 import torch
 from conftest import made_once
+from faults import DATA
 from support import ROOT
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A vision project: its model has dropout, its data an augmentation."""
+    """A vision project: its model has dropout, its data an augmentation, quickly imported."""
     with made_once(tmp_path_factory, "features") as (folder, missing):
         if missing:
             answers = {"project_name": "features", "preset": "vision", "tracker": "none"}
@@ -30,6 +32,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 quiet=True,
                 settings=copier.Settings(),
             )
+            (folder / "data.py").write_text(DATA.format(train=400, validation=100))
     return folder
 
 
@@ -123,8 +126,8 @@ def test_low_precision_trains_and_keeps_weights_in_fp32(
 
 def test_the_average_of_the_weights_is_what_is_evaluated(project: Path, name: str) -> None:
     """A slow average is close to the first weights, so it scores far worse than the model."""
-    run = train(project, name, "--ema-decay", "0.999", "--epochs", "2")
-    plain = train(project, f"{name}-plain", "--epochs", "2")
+    run = train(project, name, "--ema-decay", "0.999", "--epochs", "8")
+    plain = train(project, f"{name}-plain", "--epochs", "8")
     assert run.values("train/loss") == plain.values("train/loss")
     assert run.values("validation/loss")[-1] > plain.values("validation/loss")[-1] + 0.5
     state = run.state()
@@ -170,10 +173,10 @@ def test_checkpoints_by_steps_and_by_minutes(project: Path, name: str) -> None:
 
 def test_the_settings_for_debugging(project: Path, name: str) -> None:
     """Traces of each rank, the same few samples again and again, and evaluation alone."""
-    options = ["--profile", "--overfit-batches", "1", "--epochs", "60", "--batch-size", "8"]
+    options = ["--profile", "--overfit-batches", "1", "--epochs", "30", "--batch-size", "8"]
     run = train(project, name, *options, processes=2)
     losses = run.values("train/loss")
-    assert losses[-1] < 0.1 * losses[0]
+    assert losses[-1] < 0.3 * losses[0]
     for rank in range(2):
         trace = json.loads((run.folder / f"trace-rank{rank}.json").read_text())
         assert any("allreduce" in event.get("name", "") for event in trace["traceEvents"])
@@ -183,26 +186,32 @@ def test_the_settings_for_debugging(project: Path, name: str) -> None:
     assert len(alone.values("train/loss")) == len(losses)
 
 
-def test_ddp_options_train_as_well(project: Path, name: str) -> None:
-    """Recomputed activations, a static graph, unused parameters: the same weights as without."""
-    short = ["--limit-steps", "3", "--optimizer", "sgd", "--lr", "0.1"]
-    plain = train(project, name, *short, processes=2).state()["model"]
+SHORT = ["--limit-steps", "3", "--optimizer", "sgd", "--lr", "0.1"]
+
+
+@pytest.fixture(scope="module")
+def plain(project: Path) -> Run:
+    """A short run of two processes without any of the options."""
+    return train(project, f"plain-{uuid.uuid4().hex}", *SHORT, processes=2)
+
+
+def test_ddp_options_train_as_well(project: Path, name: str, plain: Run) -> None:
+    """Recomputed activations in a static graph, unused parameters: the weights as without."""
+    expected = plain.state()["model"]
     for number, more in enumerate(
-        (["--static-graph"], ["--find-unused-parameters"], ["--activation-checkpointing"])
+        (["--static-graph", "--activation-checkpointing"], ["--find-unused-parameters"])
     ):
-        weights = train(project, f"{name}{number}", *short, *more, processes=2).state()["model"]
-        for key, value in plain.items():
+        weights = train(project, f"{name}{number}", *SHORT, *more, processes=2).state()["model"]
+        for key, value in expected.items():
             torch.testing.assert_close(value, weights[key], rtol=0, atol=1e-6)
 
 
-def test_compile_keeps_the_names_of_the_weights(project: Path, name: str) -> None:
+def test_compile_keeps_the_names_of_the_weights(project: Path, name: str, plain: Run) -> None:
     """Protects `model.compile()`, in place: torch.compile(model) would add `_orig_mod.`."""
-    short = ["--limit-steps", "3", "--optimizer", "sgd", "--lr", "0.1"]
-    plain = train(project, name, *short, processes=2)
     compiled = train(
         project,
-        f"{name}2",
-        *short,
+        name,
+        *SHORT,
         "--compile",
         processes=2,
         warnings="ignore",  # torch's own
@@ -216,9 +225,8 @@ def test_compile_keeps_the_names_of_the_weights(project: Path, name: str) -> Non
 def test_what_needs_a_gpu_says_so(project: Path, name: str) -> None:
     """On a CPU these two would fail deep inside torch."""
     for option in ("--sync-bn", "--bf16-gradients"):
-        run = train(project, name, option, processes=2, code=2)
-        assert run.err.count("error:") == 1
-        assert "need GPUs" in run.err
+        run = train(project, name, option, code=2)
+        assert "error: sync_bn and bf16_gradients need GPUs" in run.err
 
 
 def test_deterministic_runs_are_equal(project: Path, name: str) -> None:
