@@ -38,16 +38,29 @@ class Report:
         return [row["check"] for row in self.whole["findings"] if row["status"] == status]
 
 
-class Patient:
-    """A generated project, committed, with small data that needs no import of scikit-learn."""
+def make_project(tool: Tool) -> None:
+    """Make `proj`, committed, with small data that needs no import of scikit-learn."""
+    made = tool("new", "proj", "--yes", "--no-git")
+    assert made.code == 0, made.err
+    project = tool.cwd / "proj"
+    (project / "data.py").write_text(DATA.replace("SAMPLES", "64"))
+    git(project, "init", "--quiet")
+    git(project, "add", "--all")
+    git(project, *IDENTITY, "commit", "--quiet", "--message", "work")
 
-    def __init__(self, tool: Tool, samples: int = 64) -> None:
-        """Generate it where the tool is started."""
+
+class Patient:
+    """A project that may be examined.
+
+    Attributes:
+        folder: where it is.
+        tool: the tool, started in the folder above it.
+    """
+
+    def __init__(self, tool: Tool, folder: Path) -> None:
+        """Take a project that is there."""
         self.tool = tool
-        assert tool("new", "proj", "--yes").code == 0
-        self.folder = tool.cwd / "proj"
-        (self.folder / "data.py").write_text(DATA.replace("SAMPLES", str(samples)))
-        self.commit()
+        self.folder = folder
 
     def commit(self) -> None:
         """Commit all that there is."""

@@ -1,6 +1,7 @@
 """A short training of the project: as one process, then as several, which must not matter."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from ddpgen.doctor.processes import Process
 SAME_GRADIENT = 1e-4
 SAME_WEIGHTS = 1e-3  # of the way that they have gone, or
 ROUNDING = 2e-6  # of their own length, when they have hardly moved
+SAME_METRIC = 1e-4
 SAME_RUN = 1e-5  # on a GPU the same sum twice may be rounded differently
 BUSY_EXCHANGE, LARGE_GRADIENT = 0.5, 1_000_000  # share of a step; bytes
 
-ROWS = ("one process", "repeatable", "all-reduce", "parity", "communication")
+ROWS = ("one process", "repeatable", "all-reduce", "parity", "validation", "communication")
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Trial:
         if not self.result["finite"]:
             return error(
                 "one process",
-                f"{found}, and the gradient of the first step is not finite",
+                f"{found}, and the first gradient or a metric is not finite",
                 "look for a division or logarithm of zero in model.py, and for such data",
             )
         return ok("one process", f"{found} to {last:.4g}")
@@ -140,6 +142,7 @@ class Trial:
             result["step_seconds"],
         )
         yield self._parity(result)
+        yield self._validation(result["metrics"])
         yield communication(self.figures)
 
     def _all_reduce(self, met: dict[str, Any]) -> Finding:
@@ -179,6 +182,23 @@ class Trial:
         else:
             remedy = "the first step agrees: look for state that model.py keeps from step to step"
         return error("parity", found, remedy)
+
+    def _validation(self, metrics: dict[str, float]) -> Finding:
+        alone: dict[str, float] = self.result["metrics"]
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in alone.items())
+        wrong = [
+            f"{name} {metrics[name]:.4g} instead of {value:.4g}"
+            for name, value in alone.items()
+            if not math.isclose(metrics[name], value, rel_tol=SAME_METRIC, abs_tol=SAME_METRIC)
+        ]
+        if wrong:
+            return error(
+                "validation",
+                f"{self.count} processes measure {', '.join(wrong)}",
+                "update_metrics must return sums over the samples and their number, which "
+                "compute_metrics divides; means do not add up",
+            )
+        return ok("validation", f"the same metrics as of one process: {shown}")
 
     def _run(self, count: int) -> list[Process]:
         """Run worker.py: count 1 is the process alone, without a process group."""

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 STEPS = 20  # of the comparison
+VALIDATED = 4  # global batches of the validation set
 TIMED = 10  # steps and all-reduces that are timed, after a few that are not
 WARM_UP = 3
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -93,6 +94,19 @@ class Report:
         self.tell(error={**error, "where": where[-1] if where else "", "stage": self.now})
 
 
+class NoExchange:
+    """Stands in for the project's Exchange: nobody asks a trial to stop."""
+
+    stop = False
+
+    def restart(self, step: int) -> None:
+        """Take note of nothing."""
+
+    def due(self, step: int) -> bool:
+        """Say that the processes have nothing to tell each other."""
+        return False
+
+
 def main(order: Order) -> None:
     """Run one trial and end, without the interpreter's own shutdown: it can hang under gloo."""
     die_with(order.doctor)
@@ -128,6 +142,7 @@ def alone(report: Report) -> dict[str, Any]:
     world = report.load("distributed").setup_ddp(report.order.device)
     run = take_steps(report, config, world, STEPS)
     again = take_steps(report, config, world, 1)
+    values = list(run["metrics"].values())
     torch.save(
         {"gradient": run["gradient"], "weights": run["weights"], "checksum": run["checksum"]},
         Path(report.order.scratch, "alone.pt"),
@@ -135,7 +150,8 @@ def alone(report: Report) -> dict[str, Any]:
     return {
         "device": world.device.type,
         "losses": run["losses"],
-        "finite": bool(run["gradient"].isfinite().all()),
+        "finite": bool(run["gradient"].isfinite().all()) and all(map(math.isfinite, values)),
+        "metrics": run["metrics"],
         "data_differ": not same_sum(run["checksum"], again["checksum"]),
         "weights_differ": not torch.equal(run["start"], again["start"]),
         "gradient_differs": relative(again["gradient"] - run["gradient"], run["gradient"]),
@@ -170,6 +186,7 @@ def together(report: Report) -> dict[str, Any]:
         "length": relative(run["gradient"], reference["gradient"]),
         "weights": off.norm().item() / max(moved, 1e-30),
         "rounding": relative(off, reference["weights"]),
+        "metrics": run["metrics"],
         **figures,
     }
 
@@ -208,6 +225,8 @@ def take_steps(report: Report, config: Any, world: Any, steps: int) -> dict[str,
     The global batch is no larger than what one process is used to. Dropout is off, since its
     draws differ between ranks on purpose, and so are the statistics of a batch.
     """
+    import torch
+
     data, model_file = report.load("data"), report.load("model")
     train, loaders, optim = report.load("train"), report.load("loaders"), report.load("optim")
     batches, seeding = import_module("batches"), import_module("seeding")
@@ -215,7 +234,7 @@ def take_steps(report: Report, config: Any, world: Any, steps: int) -> dict[str,
 
     seeding.seed_everything(config.seed)
     report.stage("build_datasets in data.py")
-    train_set = data.build_datasets(config)[0]
+    train_set, validation_set = data.build_datasets(config)
     share = min(config.batch_size, len(train_set)) // report.order.processes or 1
     config = for_comparison(config, share * report.order.processes // world.world_size)
     plan = batches.plan_batches(config, world.world_size)
@@ -227,6 +246,12 @@ def take_steps(report: Report, config: Any, world: Any, steps: int) -> dict[str,
     ddp = import_module("distributed").wrap_model(config, world, model).eval()
 
     run: dict[str, Any] = {"start": start, "losses": [], "train_set": train_set}
+    report.stage("validation")
+    few = min(len(validation_set), VALIDATED * plan.samples_per_step)
+    few_samples = torch.utils.data.Subset(validation_set, range(few))
+    shard, shard_loader = loaders.build_validation_loader(config, world, plan, few_samples)
+    run["metrics"] = train.evaluate(world, stepper, shard, shard_loader, NoExchange())
+    ddp.eval()
     for window in endless(sampler, loader, plan, batches.windows, report):
         if progress.step == 0:
             run["checksum"] = checksum(window)
