@@ -82,7 +82,9 @@ class Trial:
         yield (finding := self._alone())
         if finding.status != "ok":
             return
-        yield self._repeatable()
+        yield (finding := self._repeatable())
+        if finding.status != "ok":  # the comparison would be red as well, and mislead
+            return
         yield from self._together()
 
     def _alone(self) -> Finding:
