@@ -36,7 +36,8 @@ class Patient:
     def venv(self) -> str | None:
         """A Python in the project's folder that launch.sh does not use by itself."""
         python = self.folder / ".venv" / "bin" / "python"
-        return str(python) if python.exists() and str(python) != self.python else None
+        used = self.python and Path(self.python).parent.resolve()
+        return str(python) if python.exists() and python.parent.resolve() != used else None
 
     def processes(self, gpus: int, cores: int) -> int:
         """Return how many processes to try: as asked, or what is sensible here.

@@ -95,10 +95,11 @@ def _wrong(bounds: Bounds, inside: Inside) -> tuple[list[str], int]:
     from packaging.utils import canonicalize_name
 
     wrong, number = [], 0
+    here = {"python_version": ".".join(inside.python.split(".")[:2])}
     for text in bounds.packages:
         asked = Requirement(text)
         name = canonicalize_name(asked.name)
-        applies = asked.marker is None or asked.marker.evaluate({"python_version": inside.python})
+        applies = asked.marker is None or asked.marker.evaluate(here)
         if name == "torch" or not applies:
             continue
         number += 1
