@@ -105,7 +105,7 @@ FAULTS = {
     ),
     "a rank that is killed": (
         *("model.py", f"{ON_RANK_1}os.kill(os.getpid(), 9)"),
-        *("all-reduce", "rank 1 was killed by SIGKILL", "out of memory?"),
+        *("parity", "rank 1 was killed by SIGKILL in import of model.py", "out of memory?"),
     ),
     "a rank that ends without a word": (
         *("data.py", f"{ON_RANK_1}os._exit(3)"),

@@ -45,6 +45,14 @@ def explain(check: str, group: list[Process], patient: Patient, patience: float)
         for rank, process in enumerate(group)
         if (where := process.hangs_at(patient.folder)) is not None
     }
+    for rank, process in enumerate(group):  # before the others: they only miss this one
+        if process.code and rank not in hung and not process.told("error"):
+            last = process.last_words() or "it says nothing"
+            return error(
+                check,
+                f"{_name(rank, group)} ended with {process.code} in {stages[rank]}: {last}",
+                "look for sys.exit or os._exit in that part of the project",
+            )
     if hung:
         places = ", ".join(f"{_name(rank, group)} at {where}" for rank, where in hung.items())
         return error(
@@ -56,14 +64,6 @@ def explain(check: str, group: list[Process], patient: Patient, patience: float)
     raised = [(line["time"], line["error"]) for each in group for line in each.told("error")]
     if raised:
         return _raised(check, min(raised, key=lambda told: told[0])[1], patient)
-    for rank, process in enumerate(group):
-        if process.code:
-            last = process.last_words() or "it says nothing"
-            return error(
-                check,
-                f"{_name(rank, group)} ended with {process.code} in {stages[rank]}: {last}",
-                "look for sys.exit in that part of the project",
-            )
     return error(
         check,
         f"no answer for {patience:g} s in {stages[0]}",
