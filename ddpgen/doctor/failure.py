@@ -46,7 +46,8 @@ def explain(check: str, group: list[Process], patient: Patient, patience: float)
         if (where := process.hangs_at(patient.folder)) is not None
     }
     for rank, process in enumerate(group):  # before the others: they only miss this one
-        if process.code and rank not in hung and not process.told("error"):
+        silent = not process.told("error") and not process.told("result")
+        if process.code is not None and rank not in hung and silent:
             last = process.last_words() or "it says nothing"
             return error(
                 check,
