@@ -16,18 +16,23 @@ def report(folder: Path, version: str | None, *, as_json: bool) -> int:
         Failure: it is no project, or was made by a later ddpgen.
     """
     origin = project.read_origin(Path(os.path.realpath(folder)))
-    newest = _newest(origin, version)
-    behind = newest != origin.commit
+    found = newest(origin, version)
+    behind = found != origin.commit
     if as_json:
-        console.json({"from": origin.commit, "to": newest, "behind": behind})
+        console.json({"from": origin.commit, "to": found, "behind": behind})
     elif behind:
-        console.out(f"{origin.commit} is behind {newest}: ddpgen update")
+        console.out(f"{origin.commit} is behind {found}: ddpgen update")
     else:
-        console.out(f"up to date: {newest}")
+        console.out(f"up to date: {found}")
     return BEHIND if behind else 0
 
 
-def _newest(origin: Origin, version: str | None) -> str:
+def newest(origin: Origin, version: str | None) -> str:
+    """Return the revision that an update to a version, or else to the newest, leads to.
+
+    Raises:
+        Failure: there is no such version, or the project was made by a later ddpgen.
+    """
     if not source.is_ours(origin.source):
         return _newest_of_others(origin, version)
     project.refuse_newer(origin)
@@ -42,9 +47,9 @@ def _newest_of_others(origin: Origin, version: str | None) -> str:
     asked = ("ls-remote", "--", address, "HEAD", "refs/tags/*")
     listed = [line.split("\t") for line in git.text(Path.cwd(), *asked).splitlines()]
     tags = {name.removeprefix("refs/tags/"): commit for commit, name in listed if "^{}" not in name}
-    newest = source.named(version, list(tags)) if version else source.highest(list(tags))
-    if newest is not None:
-        return newest
+    highest = source.named(version, list(tags)) if version else source.highest(list(tags))
+    if highest is not None:
+        return highest
     head = tags.get("HEAD", "")
     recorded = origin.commit.rpartition("-g")[2]  # as in v1.0.0-3-g0123abc
     return origin.commit if head.startswith(recorded) else head[:7]

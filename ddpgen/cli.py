@@ -17,6 +17,7 @@ _COMMANDS = {
     "add": "Add an optional part to a project.",
     "remove": "Remove an optional part from a project.",
     "adopt": "Link a project that has lost its answers file.",
+    "doctor": "Say whether a project can train here, and whether it trains right.",
     "presets": "List what a project's model and data can start from.",
 }
 

@@ -63,6 +63,11 @@ def bold(text: str) -> str:
     return click.style(text, bold=True)
 
 
+def coloured(text: str, colour: str) -> str:
+    """Return the text in a colour; it is printed plain where standard output is no terminal."""
+    return click.style(text, fg=colour)
+
+
 def table(rows: Sequence[tuple[str, str]]) -> None:
     """Print rows of two cells in two columns."""
     width = max((len(first) for first, _ in rows), default=0)

@@ -171,6 +171,11 @@ def locate(folder: Path) -> Repository:
     return Repository(Path(top), Path(git_dir), Path(common_dir), prefix, object_format)
 
 
+def under_way(git_dir: Path) -> str | None:
+    """Return the command of git that waits to be continued, such as "merge"; None if none does."""
+    return next((name for mark, name in _UNDER_WAY.items() if (git_dir / mark).exists()), None)
+
+
 def refuse_unless_clean(folder: Path, repository: Repository) -> str:
     """Refuse a project with work that is not committed, so that nothing of it can be lost.
 
@@ -181,12 +186,11 @@ def refuse_unless_clean(folder: Path, repository: Repository) -> str:
         Failure: no commit yet, changes, untracked files, or a merge or the like under way; or git
             was told not to look at a file.
     """
-    for name, command in _UNDER_WAY.items():
-        if (repository.git_dir / name).exists():
-            raise Failure(
-                f"a {command} is under way in {repository.top}",
-                f"git {command} --continue or --abort, then the same command again",
-            )
+    if command := under_way(repository.git_dir):
+        raise Failure(
+            f"a {command} is under way in {repository.top}",
+            f"git {command} --continue or --abort, then the same command again",
+        )
     head, dirt = _status(folder)
     if head == "(initial)":
         raise Failure(

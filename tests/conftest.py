@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from faults import Project
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from patients import Patient, make_project
 from releases import make_releases
 from support import ROOT, Tool
 
@@ -80,10 +82,9 @@ def executable(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "ddpgen"
 
 
-@pytest.fixture
-def tool(executable: Path, tmp_path: Path) -> Tool:
-    """The installed tool in an empty folder, with an empty home and a git that knows nobody."""
-    home, box = tmp_path / "home", tmp_path / "box"
+def make_tool(executable: Path, folder: Path) -> Tool:
+    """Return the installed tool in an empty folder, with an empty home and a git of nobody."""
+    home, box = folder / "home", folder / "box"
     home.mkdir()
     box.mkdir()
     inherited = {
@@ -91,8 +92,31 @@ def tool(executable: Path, tmp_path: Path) -> Tool:
         for name, value in os.environ.items()
         if not name.startswith(("GIT_", "PYTHON", "XDG_", "COPIER_", "CLICK_", "LC_"))
     }
-    git = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": str(tmp_path)}
+    git = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CEILING_DIRECTORIES": str(folder)}
     return Tool(executable, box, {**inherited, **git, "HOME": str(home), "LANG": "C.UTF-8"})
+
+
+@pytest.fixture
+def tool(executable: Path, tmp_path: Path) -> Tool:
+    """The installed tool in an empty folder, with an empty home and a git that knows nobody."""
+    return make_tool(executable, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def committed(executable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the project of `patients.py` in it, to be copied."""
+    with made_once(tmp_path_factory, "committed") as (folder, missing):
+        if missing:
+            folder.mkdir()
+            make_project(make_tool(executable, folder))
+    return folder / "box"
+
+
+@pytest.fixture
+def patient(committed: Path, tool: Tool) -> Patient:
+    """A generated project, committed, that may be made ill."""
+    shutil.copytree(committed, tool.cwd, dirs_exist_ok=True)
+    return Patient(tool, tool.cwd / "proj")
 
 
 @pytest.fixture(scope="session")
