@@ -120,12 +120,15 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_fault_is_found(patient: Patient, fault: str) -> None:
-    """Each fault is real code of the owner's; one row is red, those that need it are skipped."""
+    """Each fault is real code of the owner's; its row is red, those that need it are skipped.
+
+    Samples that are mixed or others are measured otherwise too, so `validation` may be red as well.
+    """
     file, code, check, found, remedy = FAULTS[fault]
     patient.append(file, code)
     report = patient.examine("--timeout", "60")
     assert_red(report, check, found, remedy)
-    assert report.rows("error") == [check]
+    assert report.rows("error") in ([check], [check, "validation"])
     later = TRAINED[TRAINED.index(check) + 1 :]
     if check not in {"parity", "validation"}:
         assert report.rows("skipped") == list(later)
