@@ -1,0 +1,94 @@
+"""Hosts of our own on this machine: network namespaces behind a bridge, with names and addresses."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+# What a command of a host runs in: its network, its name, its /etc/hosts. Not `ip netns exec`,
+# which hides the cgroups from slurmd. It dies with the tests.
+ENTER = 'hostname "$0"; mount --bind "$1" /etc/hosts; shift; exec setpriv --pdeathsig KILL "$@"'
+
+
+def ip(*arguments: str) -> str:
+    """Run ip(8)."""
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+@cache
+def why_not() -> str:
+    """Say why there can be no hosts here; empty when there can."""
+    if os.geteuid() != 0:
+        return "only root may make network namespaces"
+    try:
+        ip("netns", "add", f"try{os.getpid()}")
+        ip("netns", "del", f"try{os.getpid()}")
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"no network namespaces here: {error}"
+    return ""
+
+
+class Hosts:
+    """Hosts n1, n2, ... that see each other and this machine."""
+
+    def __init__(self, folder: Path, count: int = 2) -> None:
+        """Make them; the process id keeps apart what two test processes make."""
+        me = os.getpid()
+        self.folder = folder
+        self.bridge = f"br{me}"
+        network = f"10.{100 + me % 100}.{me // 100 % 256}"
+        self.here = f"{network}.254"
+        self.address = {f"n{i}": f"{network}.{i}" for i in range(1, count + 1)}
+        names = [f"{address} {name}" for name, address in self.address.items()]
+        self.names = folder / "hosts"
+        self.names.write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
+        ip("link", "add", self.bridge, "type", "bridge")
+        ip("addr", "add", f"{self.here}/24", "dev", self.bridge)
+        ip("link", "set", self.bridge, "up")
+        for name, address in self.address.items():
+            space, link = self.space(name), f"v{me}{name}"
+            ip("netns", "add", space)
+            ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", space)
+            ip("link", "set", link, "master", self.bridge, "up")
+            ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
+            ip("-n", space, "link", "set", "eth0", "up")
+            ip("-n", space, "link", "set", "lo", "up")
+
+    def space(self, name: str) -> str:
+        """Return the name of a host's network namespace."""
+        return f"{self.bridge}-{name}"
+
+    def start(
+        self, name: str, command: Sequence[str | Path], output: IO[bytes], **options: object
+    ) -> "subprocess.Popen[bytes]":
+        """Start a command on a host."""
+        enter = ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--mount"]
+        return subprocess.Popen(
+            [*enter, "sh", "-c", ENTER, name, self.names, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            **options,  # type: ignore[call-overload]
+        )
+
+    def pids(self, name: str) -> list[int]:
+        """Return the processes of a host."""
+        return [int(pid) for pid in ip("netns", "pids", self.space(name)).split()]
+
+    def kill(self, name: str) -> None:
+        """Let all processes of a host die at once, as in a power cut."""
+        while pids := self.pids(name):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Remove the hosts with everything that runs there."""
+        for name in self.address:
+            self.kill(name)
+            ip("netns", "del", self.space(name))
+        ip("link", "del", self.bridge)

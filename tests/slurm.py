@@ -1,0 +1,162 @@
+"""A SLURM of our own: munged, slurmctld and two slurmd, in a folder and two network namespaces.
+
+Each slurmd has an address and a host name of its own (n1, n2), four CPUs and two GPUs that are none.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from generated import ENVIRONMENT, PATIENCE
+from namespaces import Hosts
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+CONFIGURATION = """
+ClusterName={name}
+SlurmctldHost={controller}({address})
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+# How long a requeued job waits follows from cred_expire; the default makes it two minutes.
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+CryptoType=crypto/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
+ReturnToService=2
+SlurmdTimeout=6
+KillWait=15
+MinJobAge=300
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+SlurmdSpoolDir={folder}/%n
+StateSaveLocation={folder}/state
+SlurmdParameters=config_overrides
+GresTypes=gpu
+NodeName=n1 NodeAddr={n1} CPUs=16 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
+NodeName=n2 NodeAddr={n2} CPUs=16 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
+PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+"""
+GPUS = "NodeName=n[1-2] Name=gpu File=/dev/tty[0-1]\n"
+
+
+def missing() -> list[str]:
+    """Return the programs of SLURM that are not installed here."""
+    return [name for name in PROGRAMS if shutil.which(name, path=SBIN) is None]
+
+
+class Slurm:
+    """The daemons, and what a user types."""
+
+    def __init__(self, folder: Path, hosts: Hosts) -> None:
+        """Start the daemons and wait until both nodes are idle."""
+        self.folder = folder
+        self.hosts = hosts
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self.env = {**ENVIRONMENT, "PATH": SBIN, "SLURM_CONF": str(folder / "slurm.conf")}
+        (folder / "state").mkdir()
+        for name in hosts.address:
+            (folder / name).mkdir()
+        with socket.socket() as probe:
+            probe.bind((hosts.here, 0))
+            port = probe.getsockname()[1]
+        (folder / "slurm.conf").write_text(
+            CONFIGURATION.format(
+                name=f"test{port}",
+                controller=socket.gethostname(),
+                address=hosts.here,
+                port=port,
+                folder=folder,
+                **hosts.address,
+            )
+        )
+        (folder / "gres.conf").write_text(GPUS)
+        key = folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(1024))
+        files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed"}
+        options = [f"--{option}={folder}/munge.{end}" for option, end in files.items()]
+        self._start("munged", ["munged", "--foreground", "--force", *options])
+        wait_until(lambda: (folder / "munge.socket").exists(), "munged")
+        self._start("slurmctld", ["slurmctld", "-D", "-c"])
+        for name in hosts.address:
+            self.start_node(name)
+        wait_until(lambda: self("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "2", "idle")
+
+    def _start(self, name: str, command: list[str], host: str | None = None) -> None:
+        with (self.folder / f"{name}.out").open("ab") as output:
+            if host is None:
+                self.daemons[name] = subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "KILL", *command],
+                    env=self.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+            else:
+                self.daemons[name] = self.hosts.start(host, command, output, env=self.env)
+
+    def start_node(self, name: str) -> None:
+        """Start the slurmd of a host."""
+        self._start(f"slurmd-{name}", ["slurmd", "-D", "-N", name], host=name)
+
+    def stop(self) -> None:
+        """End all jobs and daemons."""
+        self("scancel", "--user=root", check=False)
+        for daemon in reversed(self.daemons.values()):
+            daemon.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                daemon.wait(10)
+            daemon.kill()
+            daemon.wait()
+
+    def __call__(self, *command: str, check: bool = True, **options: Any) -> str:
+        """Run a command of a user and return what it prints."""
+        done = subprocess.run(
+            command, env=self.env, capture_output=True, text=True, timeout=60, **options
+        )
+        assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def submit(self, project: Path, *words: str) -> str:
+        """Run sbatch in a project's folder; return the id of the job."""
+        job = self("sbatch", "--parsable", *words, cwd=project).strip()
+        assert job.isdecimal(), job
+        return job
+
+    def job(self, job: str) -> dict[str, str]:
+        """Return what SLURM knows of a job."""
+        return dict(re.findall(r"(\S+?)=(\S*)", self("scontrol", "show", "job", job)))
+
+    def until(self, job: str, *states: str) -> dict[str, str]:
+        """Wait until a job is in one of these states."""
+        return wait_until(
+            lambda: (seen := self.job(job))["JobState"] in states and seen, " ".join(states)
+        )
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < end, f"still not {what}"
+        time.sleep(0.1)
+    return found
