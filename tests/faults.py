@@ -72,11 +72,13 @@ class Project:
     model.py and data.py belong to its owner: tests write their faults there, or send signals.
     """
 
-    def __init__(self, folder: Path, train: int = 400, validation: int = 50) -> None:
+    def __init__(
+        self, folder: Path, train: int = 400, validation: int = 50, **answers: object
+    ) -> None:
         """Generate it in `folder`, with so many samples."""
         self.folder = folder
         self.jobs: list[Job] = []
-        generate(folder, preset="vision", tracker="none")
+        generate(folder, **{"preset": "vision", "tracker": "none", **answers})
         self.write_data(train, validation)
 
     def write_data(self, train: int, validation: int) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from faults import environment_of
 from generated import ENVIRONMENT, PATIENCE
 from namespaces import Hosts
 
@@ -118,6 +119,16 @@ class Slurm:
         """Start the slurmd of a host."""
         self._start(f"slurmd-{name}", ["slurmd", "-D", "-N", name], host=name)
 
+    def processes(self, task: int, node: str | None = None) -> dict[int, str]:
+        """Return the command line of each process of a task of an array, on one node or on all."""
+        found = {}
+        for name in [node] if node else self.hosts.address:
+            for pid in self.hosts.pids(name):
+                if environment_of(pid).get("SLURM_ARRAY_TASK_ID") == str(task):
+                    with suppress(OSError):
+                        found[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return found
+
     def stop(self) -> None:
         """End all jobs and daemons."""
         self("scancel", "--user=root", check=False)
@@ -138,9 +149,7 @@ class Slurm:
 
     def submit(self, project: Path, *words: str) -> str:
         """Run sbatch in a project's folder; return the id of the job."""
-        job = self("sbatch", "--parsable", *words, cwd=project).strip()
-        assert job.isdecimal(), job
-        return job
+        return self("sbatch", "--parsable", *words, cwd=project).strip()
 
     def job(self, job: str) -> dict[str, str]:
         """Return what SLURM knows of a job."""
