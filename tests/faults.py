@@ -73,12 +73,12 @@ class Project:
     """
 
     def __init__(
-        self, folder: Path, train: int = 400, validation: int = 50, **answers: object
+        self, folder: Path, train: int = 400, validation: int = 50, **answers: Any
     ) -> None:
         """Generate it in `folder`, with so many samples."""
         self.folder = folder
         self.jobs: list[Job] = []
-        generate(folder, **{"preset": "vision", "tracker": "none", **answers})
+        generate(folder, preset="vision", tracker="none", **answers)
         self.write_data(train, validation)
 
     def write_data(self, train: int, validation: int) -> None:

@@ -1,13 +1,16 @@
-"""Hosts of our own on this machine: network namespaces behind a bridge, with names and addresses."""
+"""Hosts of our own on this machine: network namespaces behind a bridge, each with a name."""
 
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
+
+from generated import PATIENCE
 
 # What a command of a host runs in: its network, its name, its /etc/hosts. Not `ip netns exec`,
 # which hides the cgroups from slurmd. It dies with the tests.
@@ -15,7 +18,7 @@ ENTER = 'hostname "$0"; mount --bind "$1" /etc/hosts; shift; exec setpriv --pdea
 
 
 def ip(*arguments: str) -> str:
-    """Run ip(8)."""
+    """Run the command `ip`."""
     return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
 
 
@@ -35,17 +38,23 @@ def why_not() -> str:
 class Hosts:
     """Hosts n1, n2, ... that see each other and this machine."""
 
-    def __init__(self, folder: Path, count: int = 2) -> None:
-        """Make them; the process id keeps apart what two test processes make."""
+    def __init__(self, folder: Path, *, debian: bool = False) -> None:
+        """Make n1 and n2; the process id keeps apart what two test processes make.
+
+        Args:
+            folder: for their files /etc/hosts.
+            debian: the own name of a host leads to 127.0.1.1, as Debian sets it up.
+        """
         me = os.getpid()
         self.folder = folder
         self.bridge = f"br{me}"
         network = f"10.{100 + me % 100}.{me // 100 % 256}"
         self.here = f"{network}.254"
-        self.address = {f"n{i}": f"{network}.{i}" for i in range(1, count + 1)}
-        names = [f"{address} {name}" for name, address in self.address.items()]
-        self.names = folder / "hosts"
-        self.names.write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
+        self.address = {"n1": f"{network}.1", "n2": f"{network}.2"}
+        for host in self.address:
+            names = {**self.address, **({host: "127.0.1.1"} if debian else {})}
+            lines = [f"{address} {name}\n" for name, address in names.items()]
+            (folder / f"hosts-{host}").write_text("".join(["127.0.0.1 localhost\n", *lines]))
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{self.here}/24", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
@@ -63,16 +72,22 @@ class Hosts:
         return f"{self.bridge}-{name}"
 
     def start(
-        self, name: str, command: Sequence[str | Path], output: IO[bytes], **options: object
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        output: IO[bytes],
+        env: dict[str, str],
+        cwd: Path | None = None,
     ) -> "subprocess.Popen[bytes]":
         """Start a command on a host."""
         enter = ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--mount"]
         return subprocess.Popen(
-            [*enter, "sh", "-c", ENTER, name, self.names, *command],
+            [*enter, "sh", "-c", ENTER, name, self.folder / f"hosts-{name}", *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            **options,  # type: ignore[call-overload]
+            env=env,
+            cwd=cwd,
         )
 
     def pids(self, name: str) -> list[int]:
@@ -101,3 +116,11 @@ class Hosts:
             self.kill(name)
             ip("netns", "del", self.space(name))
         ip("link", "del", self.bridge)
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"still not {what}"
+        time.sleep(0.1)

@@ -1,6 +1,6 @@
 """A SLURM of our own: munged, slurmctld and two slurmd, in a folder and two network namespaces.
 
-Each slurmd has an address and a host name of its own (n1, n2), four CPUs and two GPUs that are none.
+Each slurmd has an address and a host name of its own (n1, n2), and two GPUs that are none.
 """
 
 import os
@@ -8,15 +8,12 @@ import re
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from faults import environment_of
-from generated import ENVIRONMENT, PATIENCE
-from namespaces import Hosts
+from generated import ENVIRONMENT
+from namespaces import Hosts, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -116,7 +113,9 @@ class Slurm:
                 self.daemons[name] = self.hosts.start(host, command, output, env=self.env)
 
     def start_node(self, name: str) -> None:
-        """Start the slurmd of a host."""
+        """Start the slurmd of a host, again if the host has lost it."""
+        if f"slurmd-{name}" in self.daemons:
+            self.daemons[f"slurmd-{name}"].wait()
         self._start(f"slurmd-{name}", ["slurmd", "-D", "-N", name], host=name)
 
     def processes(self, task: int, node: str | None = None) -> dict[int, str]:
@@ -139,10 +138,10 @@ class Slurm:
             daemon.kill()
             daemon.wait()
 
-    def __call__(self, *command: str, check: bool = True, **options: Any) -> str:
+    def __call__(self, *command: str, cwd: Path | None = None, check: bool = True) -> str:
         """Run a command of a user and return what it prints."""
         done = subprocess.run(
-            command, env=self.env, capture_output=True, text=True, timeout=60, **options
+            command, env=self.env, cwd=cwd, capture_output=True, text=True, timeout=60
         )
         assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -157,15 +156,5 @@ class Slurm:
 
     def until(self, job: str, *states: str) -> dict[str, str]:
         """Wait until a job is in one of these states."""
-        return wait_until(
-            lambda: (seen := self.job(job))["JobState"] in states and seen, " ".join(states)
-        )
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until something is true, and return it."""
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < end, f"still not {what}"
-        time.sleep(0.1)
-    return found
+        wait_until(lambda: self.job(job)["JobState"] in states, " or ".join(states))
+        return self.job(job)

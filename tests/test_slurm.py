@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from faults import Project
-from namespaces import Hosts, why_not
-from slurm import Slurm, missing, wait_until
+from namespaces import Hosts, wait_until, why_not
+from slurm import Slurm, missing
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),

@@ -1,7 +1,8 @@
 """What launch.sh runs: torchrun, after the settings were checked, once and in one process.
 
 The environment says how many processes: NPROC, NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT,
-MAX_RESTARTS (see launch.sh). `torchrun --standalone --nproc-per-node=2 train.py` works as well.
+JOIN_TIMEOUT, MAX_RESTARTS (see launch.sh). `torchrun --standalone --nproc-per-node=2 train.py`
+works as well.
 
 Exit codes: 0 done; 75 stopped by a signal, the same command goes on; 2 wrong settings; 1 failed.
 """
@@ -14,9 +15,10 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from stopping import TRY_AGAIN, WRONG_SETTINGS, stop_signals
+from machines import meet_at_master, meet_here, read_machines, read_number, stop
+from stopping import TRY_AGAIN, stop_signals, stopped_mark
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -32,11 +34,12 @@ def main() -> None:
 
     options = sys.argv[1:]
     config = load_config(options)  # a misspelt setting ends here, before any process is started
-    machines, processes = read_number("NNODES", lowest=1), read_number("NPROC", lowest=1)
-    rendezvous = meet_at_master(machines) if machines > 1 else []
-    restarts = read_number("MAX_RESTARTS", lowest=0)
+    machines, processes = read_machines(), read_number("NPROC", lowest=1)
+    elastic = machines[0] < machines[1]  # without restarts, the first lost machine would end it
+    restarts = read_number("MAX_RESTARTS", lowest=0, default=3 if elastic else 0)
     if restarts and config.resume != "auto":
         stop("MAX_RESTARTS needs --resume auto: each restart would begin again")
+    rendezvous = meet_at_master(machines, restarts) if machines[1] > 1 else []
     if config.device != "cpu":
         processes = limit_to_gpus(processes, needed=config.device == "cuda")
     # torchrun would choose 1 and print a banner; share out the cores that this job may use.
@@ -50,8 +53,10 @@ def main() -> None:
 
 def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
     """Run torchrun in this process and return the exit code; it hides those of the processes."""
+    from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
     from torch.distributed.run import main as torchrun
 
     # By default SIGUSR1 would end torchrun and leave the processes behind.
@@ -69,6 +74,12 @@ def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
             wait_for_processes(exit_code, code)
         except ChildFailedError as error:
             code = 1 if exit_code.exists() else report(error.failures)
+        except (DistError, RendezvousError) as error:
+            print(
+                f"error: the machines are not connected: {str(error).splitlines()[0]}",
+                file=sys.stderr,
+            )
+            code = 1
         for number in stop_signals():  # too late for one
             signal.signal(number, signal.SIG_IGN)
         if exit_code.exists():
@@ -84,6 +95,7 @@ def wait_for_processes(exit_code: Path, code: int) -> None:
     """
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
+    stopped_mark(exit_code).touch()
     if not exit_code.exists():
         exit_code.write_text(str(code), encoding="ascii")
         print("stopped by a signal; the same command goes on", file=sys.stderr)
@@ -122,55 +134,6 @@ def describe(failure: ProcessFailure) -> str:
     return f"{message['message'].splitlines()[0]} ({ours[-1] if ours else 'not in this project'})"
 
 
-def read_number(name: str, lowest: int, default: int | None = None) -> int:
-    """Read a whole number from the environment; when it is not set, the default or `lowest`."""
-    text = os.environ.get(name, str(default or lowest))
-    if not text.isdecimal() or int(text) < lowest:
-        stop(f"{name} must be a whole number of at least {lowest}, got {text!r}")
-    return int(text)
-
-
-def meet_here(folder: Path) -> list[str]:
-    """Return torchrun's options for processes that find each other on this machine alone.
-
-    They meet in files. torchrun's own way, --standalone, opens two ports to the whole network
-    without any password, and one in two of its restarts fails on them.
-    """
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    os.environ["STORE_FILE"] = str(folder / "store")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    return [
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={folder / 'rendezvous'}",
-        "--rdzv-conf=store_type=file",
-    ]
-
-
-def meet_at_master(machines: int) -> list[str]:
-    """Return torchrun's options for processes on several machines: they meet at machine 0.
-
-    Its port has no password: the machines must be in a network of their own.
-    """
-    missing = [name for name in ("MASTER_ADDR", "NODE_RANK") if not os.environ.get(name)]
-    if missing:
-        stop(
-            f"NNODES={machines} needs {' and '.join(missing)}; on machine 0 of {machines}: "
-            f"NNODES={machines} NODE_RANK=0 MASTER_ADDR=<its name> ./launch.sh"
-        )
-    node = read_number("NODE_RANK", lowest=0)
-    if node >= machines:
-        stop(f"NODE_RANK must be from 0 to {machines - 1}, got {node}")
-    port = read_number("MASTER_PORT", lowest=1, default=29400)
-    if port > 65535:
-        stop(f"MASTER_PORT must be from 1 to 65535, got {port}")
-    return [
-        f"--nnodes={machines}",
-        f"--node-rank={node}",
-        f"--master-addr={os.environ['MASTER_ADDR']}",
-        f"--master-port={port}",
-    ]
-
-
 def limit_to_gpus(processes: int, *, needed: bool) -> int:
     """Start no more processes than there are visible GPUs; on a CPU any number will do."""
     import torch
@@ -182,12 +145,6 @@ def limit_to_gpus(processes: int, *, needed: bool) -> int:
         print(f"{processes} processes asked for, {gpus} GPU(s) visible: starting {gpus}")
         return gpus
     return processes
-
-
-def stop(message: str) -> NoReturn:
-    """End with a message about wrong settings."""
-    print(f"error: {message}", file=sys.stderr)
-    raise SystemExit(WRONG_SETTINGS)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +23,13 @@ class Saver:
         """Claim the run folder and look for a checkpoint to go on from. A collective.
 
         Raises:
-            SettingsError: Another job uses the folder, or no checkpoint in it can be read.
+            SettingsError: Another job uses the folder, no checkpoint in it can be read, or some
+                machine does not see it.
         """
         self._config = config
         self._world = world
         self.resume_from = on_main_process(world, self._open)
+        self._see_that_it_is_shared()
 
     def _open(self) -> Path | None:
         folder, resume = self._config.run_folder, self._config.resume
@@ -46,11 +51,24 @@ class Saver:
             raise SettingsError(f"{error}\nuse another --name, or --resume never") from None
         return newest[0] if newest else None
 
+    def _see_that_it_is_shared(self) -> None:
+        """Find out now, and not when the run goes on, that a machine has a folder of its own."""
+        folder = self._config.run_folder
+        mark = on_main_process(self._world, lambda: _new_file(folder))
+        machines = gather_from_ranks("" if mark.exists() else socket.gethostname())
+        if self._world.is_main:
+            mark.unlink()
+        if apart := sorted({machine for machine in machines if machine}):
+            raise SettingsError(
+                f"{folder} is another folder on {', '.join(apart)}: all machines need one runs/, "
+                "on a file system that they share, to go on from the same checkpoint"
+            )
+
     def load(self) -> dict[str, Any] | None:
         """Read the checkpoint to go on from, or None for a new run. A collective.
 
         Raises:
-            SettingsError: Some rank cannot read the file: runs/ must be shared by all machines.
+            SettingsError: Some rank cannot read the file.
         """
         if self.resume_from is None:
             return None
@@ -84,3 +102,10 @@ class Saver:
             if self._config.on_save_error == "stop":
                 raise OSError(f"{message}; make room, or --on-save-error continue") from error
             self._world.print(f"warning: {message}")
+
+
+def _new_file(folder: Path) -> Path:
+    """Create an empty file of a new name, which no machine can have seen missing."""
+    descriptor, name = tempfile.mkstemp(prefix=".shared-", dir=folder)
+    os.close(descriptor)
+    return Path(name)

@@ -31,11 +31,20 @@ def end_on_signals() -> None:
     for number in stop_signals():
         signal.signal(number, signal.SIG_DFL)  # Python's own for Ctrl-C would print a traceback
     die_with_parent(signal.SIGTERM)
-    if "LAUNCHER_PID" in os.environ and (  # what has happened while torch was imported?
+    if "LAUNCHER_PID" not in os.environ:
+        return
+    exit_code = Path(os.environ["EXIT_CODE_FILE"])
+    if (  # what has happened while torch was imported?
         os.getppid() != int(os.environ["LAUNCHER_PID"])  # launch.py was killed
-        or Path(os.environ["EXIT_CODE_FILE"]).exists()  # or stopped, and could not tell us
+        or stopped_mark(exit_code).exists()  # or stopped, and could not tell us
     ):
         os._exit(0)
+    exit_code.unlink(missing_ok=True)  # of the processes before these, in an elastic run
+
+
+def stopped_mark(exit_code: Path) -> Path:
+    """Return the file by which launch.py tells processes that they came too late."""
+    return exit_code.with_suffix(".stopped")
 
 
 def die_with_parent(number: signal.Signals) -> None:
@@ -94,5 +103,8 @@ def leave(code: int) -> NoReturn:
     sys.stderr.flush()
     if file := os.environ.get("EXIT_CODE_FILE"):
         Path(file).write_text(str(code), encoding="ascii")
-        code = 0  # for torchrun: it hides the others, and starts the processes again
+        # 0 tells torchrun not to start the processes again. In a range of machines it shall:
+        # when one of them leaves or joins, the others save, stop and start again.
+        elastic = ":" in os.environ.get("NNODES", "")
+        code = TRY_AGAIN if elastic and code == TRY_AGAIN else 0
     os._exit(code)
