@@ -1,4 +1,4 @@
-"""The optional parts are right for what reads them: SLURM, Docker, Kubernetes, GitHub Actions."""
+"""The optional parts are right for what reads them: SLURM, Docker, GitHub Actions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
-import copier
 import pytest
 import yaml
+from parts import complaints, render
 
-TEMPLATE = Path(__file__).resolve().parents[1] / "template"
 FILES = {
     "slurm": {"slurm.sbatch"},
     "docker": {"Dockerfile", ".dockerignore"},
-    "kubernetes": {"kubernetes/job.yaml"},
+    "kubernetes": {"kubernetes/job.yaml", "kubernetes/trainjob.yaml"},
     "ci": {".github/workflows/tests.yml"},
 }
 LINTERS = {
     "slurm.sbatch": ["bash -n", "shellcheck"],
     "Dockerfile": ["hadolint"],
-    "kubernetes/job.yaml": [
-        "kubernetes-validate --strict -k 1.30.0",
-        "kubernetes-validate --strict -k 1.37.0",
-    ],
     ".github/workflows/tests.yml": [
         "check-jsonschema --builtin-schema vendor.github-workflows",
         "zizmor --offline --no-progress --persona pedantic",
@@ -42,11 +36,6 @@ FAULTS = [
     ("Dockerfile", 'ENTRYPOINT ["./launch.sh"]', "ENTRYPOINT ./launch.sh"),
     ("Dockerfile", "USER $UID", "USER root"),
     ("Dockerfile", "pip install --no-cache-dir", "pip install"),
-    ("kubernetes/job.yaml", "completionMode:", "completionsMode:"),
-    ("kubernetes/job.yaml", "parallelism: 2", "parallelism: two"),
-    ("kubernetes/job.yaml", "drop: [ALL]", "drop: ALL"),
-    ("kubernetes/job.yaml", "clusterIP: None", "clusterIp: None"),
-    ("kubernetes/job.yaml", 'value: "2"', "value: 2"),
     (".github/workflows/tests.yml", "timeout-minutes: 30", "timeout-minutes: soon"),
     (".github/workflows/tests.yml", "    runs-on: ubuntu-24.04\n", ""),
     (".github/workflows/tests.yml", "contents: read", "contents: write"),
@@ -54,44 +43,11 @@ FAULTS = [
 ]
 
 
-def render(folder: Path, **answers: object) -> Path:
-    """Render the template with plain Copier and return the folder."""
-    copier.run_copy(
-        str(TEMPLATE),
-        folder,
-        data=answers,
-        defaults=True,
-        quiet=True,
-        settings=copier.Settings(),
-    )
-    return folder
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Render all parts, with a name that Kubernetes would refuse: capitals and an underscore."""
+    """Render all parts."""
     folder = tmp_path_factory.mktemp("parts") / "project"
     return render(folder, project_name="My_Proj", gpus=4, nodes=2, parts=sorted(FILES))
-
-
-def complaints(file: Path, linters: list[str]) -> str:
-    """Run the linters of this Python environment on a file; return what the failing ones said."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    said = []
-    for linter in linters:
-        name, *options = linter.split()
-        program = shutil.which(name, path=path)
-        assert program, f"{name} is not installed"
-        result = subprocess.run([program, *options, file], capture_output=True, text=True)
-        if result.returncode:
-            said.append(f"{linter}:\n{result.stdout}{result.stderr}")
-    return "\n".join(said)
-
-
-def manifests(project: Path) -> dict[str, dict[str, Any]]:
-    """Return the Kubernetes objects of a project by their kind."""
-    text = (project / "kubernetes/job.yaml").read_text()
-    return {document["kind"]: document for document in yaml.safe_load_all(text)}
 
 
 def files_of(project: Path) -> set[str]:
@@ -209,76 +165,6 @@ def test_slurm_outside_of_the_project_says_where_to_submit(project: Path, tmp_pa
     assert f"no launch.sh in {tmp_path}" in result.stderr
 
 
-def test_kubernetes_starts_the_pods_of_the_answers(project: Path) -> None:
-    """Protects the substitutions in kubernetes/job.yaml."""
-    job = manifests(project)["Job"]["spec"]
-    [container] = job["template"]["spec"]["containers"]
-    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
-    assert job["completions"] == job["parallelism"] == 2
-    assert environment["NNODES"] == "2"
-    assert environment["NPROC"] == "4"
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
-
-
-def test_kubernetes_knows_the_exit_codes_of_the_launcher(project: Path) -> None:
-    """Protects podFailurePolicy: a stopped run starts again uncounted, a wrong option does not."""
-    rules = manifests(project)["Job"]["spec"]["podFailurePolicy"]["rules"]
-    actions = {
-        code: rule["action"]
-        for rule in rules
-        for code in rule.get("onExitCodes", {"values": []})["values"]
-    }
-    launcher = (project / "stopping.py").read_text()
-    codes = dict(re.findall(r"^(TRY_AGAIN|WRONG_SETTINGS) = (\d+)", launcher, re.M))
-    assert actions == {int(codes["TRY_AGAIN"]): "Ignore", int(codes["WRONG_SETTINGS"]): "FailJob"}
-
-
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_kubernetes_run_folders_can_be_written_by_every_node(nodes: int, tmp_path: Path) -> None:
-    """Protects the access mode: ReadWriteOnce would leave the pods of the other nodes pending."""
-    folder = render(tmp_path / "p", project_name="p", nodes=nodes, parts=["kubernetes"])
-    modes = manifests(folder)["PersistentVolumeClaim"]["spec"]["accessModes"]
-    assert modes == [{1: "ReadWriteOnce", 2: "ReadWriteMany"}[nodes]]
-
-
-@pytest.mark.parametrize("name", ["My_Proj", "No", "null", "A" * 64, "a" * 56 + "_-_b", "x__Y-z"])
-def test_kubernetes_names_are_valid_and_fit_together(name: str, tmp_path: Path) -> None:
-    """Protects the name's filters: lower case, no underscore, room for the pod's index, quotes."""
-    folder = render(tmp_path / "p", project_name=name, nodes=4096, parts=["kubernetes"])
-    found = manifests(folder)
-    service, job, claim = (found[k] for k in ("Service", "Job", "PersistentVolumeClaim"))
-    pod = job["spec"]["template"]["spec"]
-    host, service_name = job["metadata"]["name"], service["metadata"]["name"]
-
-    for label in (f"{host}-4095", service_name, claim["metadata"]["name"]):
-        assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", label), label
-    assert pod["subdomain"] == service_name
-    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": host}
-    addresses = [e["value"] for e in pod["containers"][0]["env"] if e["name"] == "MASTER_ADDR"]
-    assert addresses == [f"{host}-0.{service_name}"]
-    claims = [
-        v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if v["name"] == "runs"
-    ]
-    assert claims == [claim["metadata"]["name"]]
-
-
-def test_kubernetes_runs_the_image_that_the_dockerfile_builds(project: Path) -> None:
-    """Protects the user, the run folder and the port, which stand in more than one place."""
-    dockerfile = (project / "Dockerfile").read_text()
-    found = manifests(project)
-    pod = found["Job"]["spec"]["template"]["spec"]
-    [container] = pod["containers"]
-    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    [port] = [e["value"] for e in container["env"] if e["name"] == "MASTER_PORT"]
-
-    assert f"ARG UID={pod['securityContext']['runAsUser']}\n" in dockerfile
-    assert "WORKDIR /app\n" in dockerfile
-    assert 'ENTRYPOINT ["./launch.sh"]\n' in dockerfile
-    assert mounts == {"runs": "/app/runs", "shm": "/dev/shm"}
-    assert [p["port"] for p in found["Service"]["spec"]["ports"]] == [int(port)]
-    assert [p["containerPort"] for p in container["ports"]] == [int(port)]
-
-
 def test_docker_installs_the_dependencies_that_pyproject_declares(
     project: Path, tmp_path: Path
 ) -> None:
@@ -308,11 +194,3 @@ def test_the_workflow_pins_each_action_by_commit_and_only_reads(project: Path) -
     for line in uses:
         assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
-
-
-def test_the_launcher_reads_each_variable_that_the_parts_set(project: Path) -> None:
-    """Protects the contract between launch.sh, launch.py and the parts: a name changed in one."""
-    launcher = (project / "launch.sh").read_text() + (project / "launch.py").read_text()
-    [container] = manifests(project)["Job"]["spec"]["template"]["spec"]["containers"]
-    for name in [entry["name"] for entry in container["env"]]:
-        assert re.search(rf"""["']{name}["']""", launcher), name

@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]
 OPTIONS = ["--device=cpu", "--epochs=3", "--batch-size=20", "--log-every=1"]
+OPTIONS += ["--save-every-steps=3"]
 STEPS = 30  # 3 epochs of 400 samples in steps of 2 x 20
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
 # A step takes a second as long as the file is there that SLOW names.
@@ -174,14 +175,14 @@ def test_when_a_node_dies_the_job_is_queued_again_and_goes_on(
 ) -> None:
     """Protects --requeue in slurm.sbatch, and that what a checkpoint holds is all that counts."""
     run = Run(slurm, shared, "node")
-    run.until_step(12)  # there is the checkpoint of step 10
+    run.until_step(4)
     slurm.hosts.power_off("n2")
     wait_until(lambda: slurm.job(run.id)["Restarts"] == "1", "requeued")
     slurm.hosts.power_on("n2")
     slurm.start_node("n2")
     run.hurry()
     assert run.until(*ENDED)["JobState"] == "COMPLETED", run.log
-    assert "from step 10 on cpu" in run.log
+    assert "from step 3 on cpu" in run.log
     assert run.result() == undisturbed.result()
 
 

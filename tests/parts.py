@@ -1,0 +1,37 @@
+"""Projects with optional parts, and the linters of what these are written in."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import copier
+from support import ROOT
+
+
+def render(folder: Path, **answers: object) -> Path:
+    """Render the template with plain Copier and return the folder."""
+    copier.run_copy(
+        str(ROOT / "template"),
+        folder,
+        data=answers,
+        defaults=True,
+        quiet=True,
+        settings=copier.Settings(),
+    )
+    return folder
+
+
+def complaints(file: Path, linters: list[str]) -> str:
+    """Run the linters of this Python environment on a file; return what the failing ones said."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    said = []
+    for linter in linters:
+        name, *options = linter.split()
+        program = shutil.which(name, path=path)
+        assert program, f"{name} is not installed"
+        result = subprocess.run([program, *options, file], capture_output=True, text=True)
+        if result.returncode:
+            said.append(f"{linter}:\n{result.stdout}{result.stderr}")
+    return "\n".join(said)
