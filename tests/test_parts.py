@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from namespaces import wait_until
 from parts import complaints, render
 
 FILES = {
@@ -111,21 +113,39 @@ echo
 """
 
 
+# A training that goes on until it is asked to stop, and then ends with a code.
+ENDLESS_SRUN = """#!/usr/bin/env bash
+trap 'exit {code}' USR1 TERM
+touch started
+while true; do sleep 0.05; done
+"""
+NOTED_SCONTROL = """#!/usr/bin/env bash
+if [[ $1 == show ]]; then echo n7; else echo "$@" >> asked; fi
+"""
+JOB = {
+    "SLURM_JOB_ID": "123456",
+    "SLURM_JOB_NODELIST": "n[7-8]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_CPUS_PER_TASK": "16",
+}
+
+
+def put_programs(folder: Path, **texts: str) -> dict[str, str]:
+    """Write programs into a folder; return the environment of a job that finds them."""
+    for name, text in texts.items():
+        file = folder / name.replace("_", ".")
+        file.write_text(text)
+        file.chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", **JOB}
+
+
 def run_batch_script(project: Path, folder: Path, **environment: str) -> list[str]:
     """Run slurm.sbatch with stand-ins for SLURM and launch.sh; return what these printed."""
-    for name, text in {"srun": SRUN, "scontrol": SCONTROL, "launch.sh": LAUNCH}.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
-    slurm = {
-        "SLURM_JOB_ID": "123456",
-        "SLURM_JOB_NODELIST": "n[7-8]",
-        "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_CPUS_PER_TASK": "16",
-    }
+    slurm = put_programs(folder, srun=SRUN, scontrol=SCONTROL, launch_sh=LAUNCH)
     result = subprocess.run(
         ["bash", project / "slurm.sbatch", "--name", "two words"],
         cwd=folder,
-        env={"PATH": f"{folder}:{os.environ['PATH']}", **slurm, **environment},
+        env={**slurm, **environment},
         capture_output=True,
         text=True,
     )
@@ -154,6 +174,32 @@ def test_slurm_leaves_the_process_count_to_the_user_and_to_launch_sh(
     assert asked[0] == "2 0 n7 13456 3"
     unknown = run_batch_script(project, tmp_path)
     assert unknown[0] == "2 0 n7 13456 "
+
+
+def test_slurm_gives_each_job_of_an_array_a_name_and_a_seed(project: Path, tmp_path: Path) -> None:
+    """Protects `set --`: before the options of the user, which win."""
+    launched = run_batch_script(
+        project, tmp_path, SLURM_ARRAY_TASK_ID="7", SLURM_JOB_NAME="my sweep"
+    )
+    assert launched[1] == "<--name><my sweep-7><--seed><7><--name><two words>"
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "requeued"),
+    [(signal.SIGUSR1, 75, True), (signal.SIGUSR1, 0, False), (signal.SIGTERM, 75, False)],
+)
+def test_slurm_queues_again_what_was_not_done_and_not_cancelled(
+    project: Path, tmp_path: Path, sent: signal.Signals, code: int, requeued: bool
+) -> None:
+    """Protects the condition for `scontrol requeue`: a training that is done would run again."""
+    programs = {"srun": ENDLESS_SRUN.format(code=code), "scontrol": NOTED_SCONTROL}
+    environment = put_programs(tmp_path, **programs, launch_sh=LAUNCH)
+    job = subprocess.Popen(["bash", project / "slurm.sbatch"], cwd=tmp_path, env=environment)
+    wait_until((tmp_path / "started").exists, "started")
+    job.send_signal(sent)
+    assert job.wait(60) == code
+    asked = tmp_path / "asked"
+    assert (asked.read_text() if asked.exists() else "") == "requeue 123456\n" * requeued
 
 
 def test_slurm_outside_of_the_project_says_where_to_submit(project: Path, tmp_path: Path) -> None:
