@@ -114,7 +114,7 @@ def test_with_a_range_of_machines_the_run_goes_on_as_they_come_and_go(
     """Protects the elastic half of `meet_at_master`, and `leave` and `end_on_signals`."""
     options = ["--save-every-steps=1", "--epochs=30"]
     lasting = Launch(hosts, project, "n1", *options, NNODES="1:2")
-    passing = Launch(hosts, project, "n2", *options, NNODES="1:2")
+    Launch(hosts, project, "n2", *options, NNODES="1:2")
     begin = time.time()
     lasting.until("on each of 2 processes")
     print("together", time.time() - begin)
