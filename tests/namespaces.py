@@ -50,6 +50,7 @@ class Hosts:
         self.bridge = f"br{me}"
         network = f"10.{100 + me % 100}.{me // 100 % 256}"
         self.here = f"{network}.254"
+        self.started: list[subprocess.Popen[bytes]] = []
         self.address = {"n1": f"{network}.1", "n2": f"{network}.2"}
         for host in self.address:
             names = {**self.address, **({host: "127.0.1.1"} if debian else {})}
@@ -81,7 +82,7 @@ class Hosts:
     ) -> "subprocess.Popen[bytes]":
         """Start a command on a host."""
         enter = ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--mount"]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*enter, "sh", "-c", ENTER, name, self.folder / f"hosts-{name}", *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -89,6 +90,8 @@ class Hosts:
             env=env,
             cwd=cwd,
         )
+        self.started.append(process)
+        return process
 
     def pids(self, name: str) -> list[int]:
         """Return the processes of a host."""
@@ -115,6 +118,8 @@ class Hosts:
         for name in self.address:
             self.kill(name)
             ip("netns", "del", self.space(name))
+        for process in self.started:
+            process.wait()
         ip("link", "del", self.bridge)
 
 

@@ -113,9 +113,7 @@ class Slurm:
                 self.daemons[name] = self.hosts.start(host, command, output, env=self.env)
 
     def start_node(self, name: str) -> None:
-        """Start the slurmd of a host, again if the host has lost it."""
-        if f"slurmd-{name}" in self.daemons:
-            self.daemons[f"slurmd-{name}"].wait()
+        """Start the slurmd of a host."""
         self._start(f"slurmd-{name}", ["slurmd", "-D", "-N", name], host=name)
 
     def processes(self, task: int, node: str | None = None) -> dict[int, str]:
