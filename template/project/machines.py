@@ -94,7 +94,8 @@ def meet_at_master(machines: tuple[int, int], restarts: int) -> list[str]:
         f"--nnodes={lowest}:{highest}",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={master}:{port}",
-        f"--rdzv-conf=is_host={int(node == 0)},join_timeout={patience}",
+        # last_call: so long the first machines wait for more, at the start and after each change
+        f"--rdzv-conf=is_host={int(node == 0)},join_timeout={patience},last_call_timeout=10",
         f"--local-addr={master if node == 0 else address}",  # where the others reach this machine
     ]
 
