@@ -53,7 +53,8 @@ NodeName=n1 NodeAddr={n1} CPUs=16 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
 NodeName=n2 NodeAddr={n2} CPUs=16 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
-GPUS = "NodeName=n[1-2] Name=gpu File=/dev/tty[0-1]\n"
+# Each GPU needs a file that is there; without one the nodes are refused.
+GPUS = "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n"
 
 
 def missing() -> list[str]:

@@ -15,6 +15,7 @@ from slurm import Slurm, missing
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
+    pytest.mark.xdist_group("slurm"),  # one set of daemons and one project, in one process
 ]
 OPTIONS = ["--device=cpu", "--epochs=3", "--batch-size=20", "--log-every=1"]
 OPTIONS += ["--save-every-steps=3"]
