@@ -28,7 +28,7 @@ if os.path.exists(os.environ.get("SLOW", "")):
 """
 # A launch.sh that says how it was started.
 STAND_IN = """#!/usr/bin/env bash
-echo "$NNODES $NODE_RANK $MASTER_ADDR $NPROC $(hostname)" > "seen-$NODE_RANK"
+echo "$NNODES $NODE_RANK $MASTER_ADDR $NPROC $CUDA_VISIBLE_DEVICES $(hostname)" > "seen-$NODE_RANK"
 """
 
 
@@ -187,18 +187,25 @@ def test_when_a_node_dies_the_job_is_queued_again_and_goes_on(
     assert run.result() == undisturbed.result()
 
 
-@pytest.mark.parametrize("spelling", ["--gpus-per-node=2", "--gres=gpu:2"])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--gpus-per-node=2", []),
+        ("--gres=gpu:2", []),
+        ("--gpus-per-node=1", ["--gres=gpu:2"]),
+    ],
+)
 def test_both_ways_to_ask_for_gpus_start_a_process_for_each(
-    slurm: Slurm, shared: Project, tmp_path: Path, spelling: str
+    slurm: Slurm, shared: Project, tmp_path: Path, line: str, words: list[str]
 ) -> None:
-    """Protects NPROC in slurm.sbatch."""
+    """Protects NPROC and SLURM_GPUS_PER_NODE in slurm.sbatch."""
     text = (shared.folder / "slurm.sbatch").read_text()
     assert "\n#SBATCH --gpus-per-node=1\n" in text
     assert "--gres=gpu:1\n" in text  # the other one, in a comment
-    (tmp_path / "slurm.sbatch").write_text(text.replace("--gpus-per-node=1", spelling))
+    (tmp_path / "slurm.sbatch").write_text(text.replace("--gpus-per-node=1", line))
     (tmp_path / "launch.sh").write_text(STAND_IN)
     (tmp_path / "launch.sh").chmod(0o755)
-    job = slurm.submit(tmp_path, "slurm.sbatch")
+    job = slurm.submit(tmp_path, *words, "slurm.sbatch")
     assert slurm.until(job, *ENDED)["JobState"] == "COMPLETED"
     seen = [(tmp_path / f"seen-{node}").read_text().split() for node in range(2)]
-    assert seen == [["2", "0", "n1", "2", "n1"], ["2", "1", "n1", "2", "n2"]]
+    assert seen == [["2", "0", "n1", "2", "0,1", "n1"], ["2", "1", "n1", "2", "0,1", "n2"]]
