@@ -122,7 +122,6 @@ def test_with_a_range_of_machines_the_run_goes_on_as_they_come_and_go(
     slow.unlink()
     assert [first.wait(), second.wait()] == [0, 0], first.output
     assert sorted(project.metrics("train/loss")) == list(range(1, STEPS + 1))
-    print(first.output, second.output)
 
 
 @hosts_needed
@@ -135,7 +134,6 @@ def test_without_machine_0_the_others_end_with_one_clear_line(
     hosts.kill("n1")
     assert second.wait() == 1
     assert "error: the machines are not connected: " in second.output
-    print(second.output)
 
 
 def launch(project: Project, *options: str, **env: str) -> Job:
@@ -215,5 +213,4 @@ def test_a_crash_on_one_machine_starts_both_again(project: Project) -> None:
     port = free_port()
     jobs = [launch(project, NODE_RANK=n, MASTER_PORT=port, MAX_RESTARTS="1") for n in "01"]
     assert [job.wait() for job in jobs] == [0, 0], jobs[0].output
-    print(jobs[0].output, jobs[1].output)
     assert list(project.metrics("train/loss")) == list(range(1, STEPS + 1))

@@ -75,10 +75,8 @@ def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
         except ChildFailedError as error:
             code = 1 if exit_code.exists() else report(error.failures)
         except (DistError, RendezvousError) as error:
-            print(
-                f"error: the machines are not connected: {str(error).splitlines()[0]}",
-                file=sys.stderr,
-            )
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            print(f"error: the machines are not connected: {reason}", file=sys.stderr)
             code = 1
         for number in stop_signals():  # too late for one
             signal.signal(number, signal.SIG_IGN)

@@ -55,7 +55,8 @@ class Saver:
         """Find out now, and not when the run goes on, that a machine has a folder of its own."""
         folder = self._config.run_folder
         mark = on_main_process(self._world, lambda: _new_file(folder))
-        machines = gather_from_ranks("" if mark.exists() else socket.gethostname())
+        here = folder / mark.name  # the project may be at another path on this machine
+        machines = gather_from_ranks("" if here.exists() else socket.gethostname())
         if self._world.is_main:
             mark.unlink()
         if apart := sorted({machine for machine in machines if machine}):
