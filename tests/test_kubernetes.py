@@ -229,10 +229,12 @@ def pod_environment(container: dict[str, Any], index: int, port: int) -> dict[st
 @pytest.mark.parametrize("name", FILES)
 def test_the_command_of_two_pods_trains_as_one(name: str, tmp_path: Path) -> None:
     """Protects the command, and the variables between the manifests and launch.sh."""
-    project = generate(tmp_path / "p", gpus=1, nodes=2, parts=["docker", "kubernetes"])
+    project = generate(
+        tmp_path / "p", gpus=1, nodes=2, tracker="none", parts=["docker", "kubernetes"]
+    )
     container = container_of(project / "kubernetes" / name)
     [entry] = re.findall(r'^ENTRYPOINT \["(.*)"\]$', (project / "Dockerfile").read_text(), re.M)
-    command = [*container.get("command", [entry]), "--device=cpu", "--epochs=1", "--tracker=none"]
+    command = [*container.get("command", [entry]), "--device=cpu", "--epochs=1", "--batch-size=8"]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
