@@ -17,14 +17,13 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
     pytest.mark.xdist_group("slurm"),  # one set of daemons and one project, in one process
 ]
-OPTIONS = ["--device=cpu", "--epochs=3", "--batch-size=20", "--log-every=1"]
-OPTIONS += ["--save-every-steps=3"]
+OPTIONS = ["--device=cpu", "--batch-size=20", "--log-every=1", "--save-every-steps=3"]
 STEPS = 30  # 3 epochs of 400 samples in steps of 2 x 20
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-# A step takes a second as long as the file is there that SLOW names.
+# A step takes two seconds as long as the file is there that SLOW names.
 SLOWLY = """
 if os.path.exists(os.environ.get("SLOW", "")):
-    time.sleep(1)
+    time.sleep(2)
 """
 # A launch.sh that says how it was started.
 STAND_IN = """#!/usr/bin/env bash
@@ -63,9 +62,10 @@ class Run:
         self.name = name
         self.slow = project.folder / f"slow-{name}"
         self.slow.touch()
-        options = [*OPTIONS, *([] if "--array=1-2" in words else ["--name", name])]
+        # The jobs of the array have no end: the tests need them at work.
+        more = ["--epochs=1000"] if "--array=1-2" in words else ["--epochs=3", "--name", name]
         export = f"--export=ALL,SLOW={self.slow}"
-        self.id = slurm.submit(project.folder, *words, export, "slurm.sbatch", *options)
+        self.id = slurm.submit(project.folder, *words, export, "slurm.sbatch", *OPTIONS, *more)
 
     def hurry(self) -> None:
         """Let the steps take no time from now on."""
