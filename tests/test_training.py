@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import made_once
+from support import ROOT
 
 # What is enough for each preset's loss to fall.
 PRESETS = {
@@ -21,10 +24,11 @@ PRESETS = {
 }
 RUNS = [(preset, n) for preset in PRESETS for n in (1, 2)] + [("regression", 3), ("vision", 3)]
 
-# The other tests of a project do not look at model.py and data.py.
+# What looks at model.py and data.py: one process and two.
 OF_MODEL_AND_DATA = [
-    "tests/test_parity.py",
-    "tests/test_validation.py",
+    "tests/test_parity.py::test_processes_and_passes_change_nothing[2]",
+    "tests/test_parity.py::test_a_short_last_window_is_averaged_over_its_own_length",
+    "tests/test_validation.py::test_metrics_equal_one_process[2]",
     "tests/test_run.py::test_a_run_trains_logs_once_and_saves",
     "tests/test_resume.py::test_a_killed_run_goes_on_to_the_same_weights",
 ]
@@ -122,6 +126,33 @@ def test_an_empty_project_says_what_to_fill_in(executable: Path, tmp_path: Path)
     done = run(project, sys.executable, "train.py", "--device", "cpu")
     assert done.returncode == 2
     assert done.stderr == "error: model.py: build_model has to return your torch.nn.Module\n"
+
+
+def test_the_examples_in_an_empty_project_train(executable: Path, tmp_path: Path) -> None:
+    """The newcomer's path of README.md: the comments in the five functions become code."""
+    command = [str(executable), "new", "p", "--preset", "empty", "--yes", "--no-git"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    project = tmp_path / "p"
+    edited = 0
+    for name in ("model.py", "data.py"):
+        text, removed = re.subn(r"    raise .*\n", "", (project / name).read_text())
+        text, changed = re.subn(r"(?m)^    # ", "    ", text)
+        (project / name).write_text(text)
+        assert changed == 2 * removed
+        edited += changed
+    assert f"{edited} lines" in (ROOT / "README.md").read_text()
+    features = torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
+    target = features.sum(1, keepdim=True)
+    parts = [(features[part], target[part]) for part in (slice(240), slice(240, None))]
+    torch.save(parts, project / "mine.pt")
+    done = run(project, "./launch.sh", "--device", "cpu", "--epochs", "3", PYTHONWARNINGS="error")
+    assert done.returncode == 0, done.stderr
+    losses = [
+        line["validation/loss"]
+        for line in read_metrics(project, "default")
+        if "validation/loss" in line
+    ]
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("name", OWN_TESTS)

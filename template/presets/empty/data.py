@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 from torch.utils.data import Dataset
 
 from config import Config, SettingsError
 
+Sample = tuple[torch.Tensor, ...]  # the first element is the model's input
 
-def build_datasets(config: Config) -> tuple[Dataset[Any], Dataset[Any]]:
+
+def build_datasets(config: Config) -> tuple[Dataset[Sample], Dataset[Sample]]:
     """Return the training and the validation set: anything with __len__ and __getitem__.
 
-    A sample is a tuple, and its first element is the model's input. Every process calls this, so
-    whatever is random here must follow from config.seed: all processes need the same split.
+    Every process calls this, so whatever is random here must follow from config.seed: all
+    processes need the same split. The comments below are an example that works.
     """
-    # features, target = torch.load("mine.pt")
-    # train, validation = slice(1000, None), slice(1000)  # then TensorDataset(features[train], ...)
+    # train, validation = torch.load("mine.pt")  # each (features, target), tensors of floats
+    # return torch.utils.data.TensorDataset(*train), torch.utils.data.TensorDataset(*validation)
     raise SettingsError("data.py: build_datasets has to return your training and validation set")

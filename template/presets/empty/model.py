@@ -11,7 +11,7 @@ from config import Config, SettingsError
 
 def build_model(config: Config) -> nn.Module:
     """Return the whole model on the CPU; it is moved and wrapped for you."""
-    # layers = [nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 1)]
+    # layers = [nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 1)]  # 10 features, 1 value
     # return nn.Sequential(*layers)
     raise SettingsError("model.py: build_model has to return your torch.nn.Module")
 
@@ -34,7 +34,7 @@ def update_metrics(output: Tensor, batch: Any) -> dict[str, Tensor]:
     They are added over all batches and all processes. Means do not add up, sums do.
     """
     # error = (output - batch[1]).double().square().sum()
-    # return {"error": error, "count": torch.tensor(len(output))}
+    # return {"error": error, "count": error.new_tensor(len(output))}
     raise SettingsError("model.py: update_metrics has to return sums over a batch, as tensors")
 
 
