@@ -12,6 +12,7 @@ import pytest
 import torch
 from generated import ENVIRONMENT, copy_preset, imported, launch, metrics
 from PIL import Image
+from safetensors.torch import load_file
 
 NAMES = ("config", "data", "model")
 
@@ -107,13 +108,15 @@ def test_a_checkpoint_of_a_backbone_is_loaded_frozen_and_left_as_it_is(
     options = ["--device=cpu", "--backbone", str(tmp_path / "backbone"), "--freeze"]
     done = launch(project, *options, "--limit-steps=2", "--log-every=1")
     assert done.code == 0, done.err
+    assert done.err == ""
     assert len([line for line in metrics(project) if "train/loss" in line]) == 2
     state = torch.load(project / "runs/default/checkpoints/last.pt", weights_only=True)
-    from safetensors.torch import load_file
-
-    before = load_file(tmp_path / "backbone/model.safetensors")
-    for name, weight in before.items():
-        assert torch.equal(state["model"][f"backbone.{name}"], weight), name
+    after = {
+        name.removeprefix("backbone.").removeprefix("model."): weight
+        for name, weight in state["model"].items()
+    }  # a file names them without "model."
+    for name, weight in load_file(tmp_path / "backbone/model.safetensors").items():
+        assert torch.equal(after[name], weight), name
     head = [name for name in state["model"] if name.startswith("head.")]
     assert len(state["optimizer"]["state"]) == len(head) > 0
     assert list((project / "runs/default").glob("events.out.tfevents.*"))
