@@ -83,7 +83,7 @@ def test_the_embedding_is_tied_and_small_at_the_start(project: Path) -> None:
         assert built.head.weight is built.tokens.weight
         inputs, targets = data.build_datasets(settings)[1][0]
         loss = model.loss_fn(built(inputs[None]), (inputs[None], targets[None]))
-        assert loss.item() == pytest.approx(np.log(256), rel=0.02)
+        assert loss.item() == pytest.approx(np.log(256), rel=0.1)
         with pytest.raises(config.SettingsError, match="not divisible"):
             model.build_model(config.load_config(["--heads", "3"]))
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate, one_hot
 from torch.utils.data import Dataset
 from transformers import DINOv3ViTConfig, DINOv3ViTModel
+from transformers.utils.logging import disable_progress_bar
 
 from config import Config, SettingsError
 from data import CLASS_WEIGHTS, CLASSES, IGNORE
@@ -89,6 +90,7 @@ def load_backbone(name: str) -> DINOv3ViTModel:
     Raises:
         SettingsError: It cannot be had; says what to do.
     """
+    disable_progress_bar()  # there would be one for each process
     try:
         model: DINOv3ViTModel = DINOv3ViTModel.from_pretrained(name)
     except (OSError, ValueError) as error:
