@@ -39,7 +39,8 @@ def one_case(world: World, passes: int, precision: str) -> Result:
     config: Config = replace(
         load_config([*SETTINGS, "--precision", precision]),
         batch_size=GLOBAL_BATCH // (passes * world.world_size),
-        accumulate=passes,
+        accumulate=1,
+        global_batch_size=GLOBAL_BATCH,  # whole steps only, also where an epoch is short
     )
     plan = plan_batches(config, world.world_size)
     seed_everything(config.seed)
