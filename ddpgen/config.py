@@ -60,7 +60,7 @@ def _documents(file: Path, template: Path) -> Iterator[Mapping[str, Any]]:
 def questions_in(template: Path) -> dict[str, Question]:
     """Return the questions of a template by name."""
     return {
-        name: make_question(name, details)
+        name: make_question(name, details, template)
         for name, details in read(template).items()
         if not name.startswith("_")
     }

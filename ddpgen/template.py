@@ -165,24 +165,66 @@ def belongs(path: Path) -> bool:
     return not any(fnmatch.fnmatch(part, pattern) for part in path.parts for pattern in _junk())
 
 
+@dataclass(frozen=True)
+class Preset:
+    """What a project's model and data can start from, as the preset.yml in its folder declares it.
+
+    Attributes:
+        name: of its folder in template/presets.
+        description: what it is, in a few words.
+        data: what it is trained on.
+        dependencies: what pyproject.toml has to name for it, besides what every project needs.
+    """
+
+    name: str
+    description: str
+    data: str
+    dependencies: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """How it is offered where one is asked for; template/copier.yml says the same in Jinja."""
+        return f"{self.name}: {self.description} ({self.data})"
+
+
+def presets(template: Path) -> list[Preset]:
+    """Return the presets of a template, sorted by name."""
+    found = []
+    for folder in ("presets", "template/presets"):  # the latter from the root of a repository
+        for file in sorted(template.glob(f"{folder}/*/preset.yml")):
+            declared: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
+            dependencies = tuple(declared["dependencies"])
+            name, data = file.parent.name, declared["data"]
+            found.append(Preset(name, declared["description"], data, dependencies))
+    return found
+
+
 @functools.cache
 def questions() -> dict[str, Question]:
     """Return the template's questions by name, in the order in which they are asked."""
     config = _config()
     return {
-        name: make_question(name, details)
+        name: make_question(name, details, template_dir())
         for name, details in config.items()
         if not name.startswith("_")  # a leading underscore is a setting of Copier
     }
 
 
-def make_question(name: str, details: Any) -> Question:
-    """Return the question that an entry of a copier.yml stands for; Copier has a short form too."""
+def make_question(name: str, details: Any, template: Path) -> Question:
+    """Return the question that an entry of a copier.yml stands for; Copier has a short form too.
+
+    Args:
+        name: the key in copier.yml.
+        details: what stands there.
+        template: the folder of copier.yml.
+    """
     if not isinstance(details, dict):
         details = {"default": details}
     choices = details.get("choices", {})
     if isinstance(choices, list):
         choices = {str(choice): choice for choice in choices}
+    elif isinstance(choices, str) and name == "preset":  # Copier reads the same files in Jinja
+        choices = {found.label: found.name for found in presets(template)}
     # Choices with conditions, or an expression of Jinja: only Copier can evaluate them.
     plain = isinstance(choices, dict) and all(isinstance(it, str) for it in choices.values())
     described = {value: label for label, value in choices.items()} if plain else {}

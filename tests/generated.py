@@ -43,16 +43,24 @@ def build_datasets(config):
 '''
 
 
-def generate(folder: Path, samples: int = 48, **answers: object) -> Path:
-    """Render the template with plain Copier, and give it so many samples of the data above."""
+def copy_preset(folder: Path, preset: str, **answers: object) -> Path:
+    """Render the template with plain Copier."""
     copier.run_copy(
         str(TEMPLATE),
         folder,
-        data={"project_name": "myproj", "gpus": 2, **answers},
+        data={"project_name": "myproj", "gpus": 2, "preset": preset, **answers},
         defaults=True,
         quiet=True,
         settings=copier.Settings(),
     )
+    return folder
+
+
+def generate(
+    folder: Path, samples: int = 48, preset: str = "regression", **answers: object
+) -> Path:
+    """Render the template with plain Copier, and give it so many samples of the data above."""
+    copy_preset(folder, preset, **answers)
     (folder / "data.py").write_text(DATA.replace("SAMPLES", str(samples)), encoding="utf-8")
     return folder
 
@@ -102,15 +110,29 @@ def metrics(project: Path, name: str = "default") -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def _modules_in(folder: Path) -> dict[str, ModuleType]:
+    """Return the modules that were imported from a folder."""
+    return {
+        name: module
+        for name, module in sys.modules.items()
+        if (file := getattr(module, "__file__", None)) and Path(file).is_relative_to(folder)
+    }
+
+
 @contextmanager
 def imported(folder: Path, *names: str) -> Iterator[list[ModuleType]]:
-    """Import modules of a project, and forget all of its modules afterwards."""
+    """Import modules of a project, and forget all of its modules afterwards.
+
+    Those of the template itself, which a few tests import, have the same names.
+    """
+    others = _modules_in(TEMPLATE)
+    for name in others:
+        del sys.modules[name]
     sys.path.insert(0, str(folder))
     try:
         yield [importlib.import_module(name) for name in names]
     finally:
         sys.path.remove(str(folder))
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file is not None and Path(file).is_relative_to(folder):
-                del sys.modules[name]
+        for name in _modules_in(folder):
+            del sys.modules[name]
+        sys.modules.update(others)

@@ -101,7 +101,7 @@ VALUES = [
     (["--gpus"], "'--gpus' requires an argument", "--help"),
     (["--nodes", "0"], "--nodes: must be a whole number from 1 to 4096", "--nodes 1"),
     (["--preset", "visoin"], "did you mean vision", "--help"),
-    (["--preset", "zzz"], "choose from regression, vision", "--help"),
+    (["--preset", "zzz"], "choose from .*regression, .*vision", "--help"),
     (["--tracker", "TensorBoard"], "did you mean tensorboard", "--help"),
     (["--with", "slurm,dokcer"], "'dokcer' is not a choice; did you mean docker", "--help"),
     (["--gpuss", "2"], "No such option.*--gpuss", "--help"),

@@ -80,7 +80,7 @@ def test_the_matrix_has_every_pair_in_few_cells() -> None:
         values = {name: {cell[name] for cell in CELLS} for name in (one, other)}
         for pair in itertools.product(values[one], values[other]):
             assert frozenset({(one, pair[0]), (other, pair[1])}) in met
-    assert len(CELLS) <= 12
+    assert len(CELLS) <= 24  # two answers with many choices, presets and trackers, make 20
 
 
 def test_a_part_is_there_only_when_asked_for(projects: list[Path]) -> None:

@@ -4,26 +4,52 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import made_once
+from support import ROOT
 
-PRESETS = ("regression", "vision")
+# What is enough for each preset's loss to fall.
+PRESETS = {
+    "regression": ["--epochs", "6"],
+    "vision": ["--epochs", "6"],
+    "language-model": ["--epochs", "2", "--overfit-batches", "12"],
+    "segmentation": ["--epochs", "3"],
+}
+RUNS = [(preset, n) for preset in PRESETS for n in (1, 2)] + [("regression", 3), ("vision", 3)]
+
+# What looks at model.py and data.py: one process and two.
+OF_MODEL_AND_DATA = [
+    "tests/test_parity.py::test_processes_and_passes_change_nothing[2]",
+    "tests/test_parity.py::test_a_short_last_window_is_averaged_over_its_own_length",
+    "tests/test_validation.py::test_metrics_equal_one_process[2]",
+    "tests/test_run.py::test_a_run_trains_logs_once_and_saves",
+    "tests/test_resume.py::test_a_killed_run_goes_on_to_the_same_weights",
+]
+OWN_TESTS: dict[str, list[str]] = {
+    "regression": [],
+    "vision": [],
+    "owner": [],
+    "language-model": OF_MODEL_AND_DATA,
+    "segmentation": OF_MODEL_AND_DATA,
+}
 OWNER = Path(__file__).parent / "owner"  # a model and data that share nothing with the presets
 
 
 @pytest.fixture(scope="session")
 def projects(executable: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One project for each preset, and one whose model.py and data.py were replaced."""
+    """One project for each preset, and an empty one that its owner has filled in."""
     with made_once(tmp_path_factory, "trained") as (folder, missing):
-        made = {name: folder / name for name in (*PRESETS, "owner")}
+        made = {name: folder / name for name in OWN_TESTS}
         if missing:
             for name, project in made.items():
-                preset = name if name in PRESETS else "regression"
+                preset = name if name in PRESETS else "empty"
                 command = [str(executable), "new", str(project), "--preset", preset]
                 command += ["--yes", "--no-git"]
                 subprocess.run(command, check=True, capture_output=True)
@@ -54,21 +80,21 @@ def read_metrics(project: Path, name: str) -> list[dict[str, float]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize(("preset", "processes"), RUNS)
 def test_launch_trains_without_a_warning(
     projects: dict[str, Path], preset: str, processes: int
 ) -> None:
-    """The default settings, fewer epochs: the loss falls, and stderr stays empty."""
+    """The default settings, fewer steps: the loss falls, and stderr stays empty."""
     name = f"p{processes}"
-    command = ["./launch.sh", "--name", name, "--epochs", "6", "--global-batch-size", "24"]
+    command = ["./launch.sh", "--name", name, "--global-batch-size", "24", "--log-every", "1"]
+    command += PRESETS[preset]
     done = run(projects[preset], *command, processes=processes, PYTHONWARNINGS="error")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = read_metrics(projects[preset], name)
     losses = [line["validation/loss"] for line in lines if "validation/loss" in line]
-    assert len(losses) == 6
-    assert losses[-1] < 0.8 * losses[0]
+    assert len(losses) == int(PRESETS[preset][1])
+    assert losses[-1] < 0.8 * lines[0]["train/loss"]  # before the first step
     assert list((projects[preset] / "runs" / name).glob("events.out.tfevents.*"))
 
 
@@ -88,10 +114,52 @@ def test_the_number_of_processes_changes_nothing(projects: dict[str, Path]) -> N
     assert results[0] == pytest.approx(results[2], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "owner"])
+def test_an_empty_project_says_what_to_fill_in(executable: Path, tmp_path: Path) -> None:
+    """One name after the other; every rank ends, and one says why."""
+    command = [str(executable), "new", "p", "--preset", "empty", "--yes", "--no-git"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    project = tmp_path / "p"
+    done = run(project, "./launch.sh", "--device", "cpu")
+    assert done.returncode == 2
+    assert done.stderr.count("error: data.py: build_datasets has to return") == 1
+    shutil.copy(OWNER / "data.py", project)
+    done = run(project, sys.executable, "train.py", "--device", "cpu")
+    assert done.returncode == 2
+    assert done.stderr == "error: model.py: build_model has to return your torch.nn.Module\n"
+
+
+def test_the_examples_in_an_empty_project_train(executable: Path, tmp_path: Path) -> None:
+    """The newcomer's path of README.md: the comments in the five functions become code."""
+    command = [str(executable), "new", "p", "--preset", "empty", "--yes", "--no-git"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    project = tmp_path / "p"
+    edited = 0
+    for name in ("model.py", "data.py"):
+        text, removed = re.subn(r"    raise .*\n", "", (project / name).read_text())
+        text, changed = re.subn(r"(?m)^    # ", "    ", text)
+        (project / name).write_text(text)
+        assert changed == 2 * removed
+        edited += changed
+    assert f"{edited} lines" in (ROOT / "README.md").read_text()
+    features = torch.randn(300, 10, generator=torch.Generator().manual_seed(0))
+    target = features.sum(1, keepdim=True)
+    parts = [(features[part], target[part]) for part in (slice(240), slice(240, None))]
+    torch.save(parts, project / "mine.pt")
+    done = run(project, "./launch.sh", "--device", "cpu", "--epochs", "3", PYTHONWARNINGS="error")
+    assert done.returncode == 0, done.stderr
+    losses = [
+        line["validation/loss"]
+        for line in read_metrics(project, "default")
+        if "validation/loss" in line
+    ]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", OWN_TESTS)
 def test_a_project_passes_its_own_tests(projects: dict[str, Path], name: str) -> None:
     """Also after its owner has replaced the model and the data."""
-    done = run(projects[name], sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *OWN_TESTS[name]]
+    done = run(projects[name], *command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout

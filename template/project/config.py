@@ -1,4 +1,7 @@
-"""Every setting of a run, once: command line, TOML files and help text come from here."""
+"""Every setting of a run, once: command line, TOML files and help text come from here.
+
+Those of your own model and data are in settings.py.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from typing import Literal
 import tomli_w
 import tyro
 
+from settings import Settings
+
 PROJECT = Path(__file__).resolve().parent
 DEFAULT_FILE = PROJECT / "configs" / "default.toml"
 
@@ -23,7 +28,7 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """Settings of one run. --config FILE reads them from a TOML file; the command line wins."""
 
     # The run

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 
 from batches import BatchPlan
 from config import Config, SettingsError
@@ -17,6 +25,7 @@ from distributed import World
 from sampler import ShuffledBatchSampler
 from seeding import kept_random_state, seed_sample
 from stopping import die_with_parent, stop_signals
+from streams import StreamBatches
 
 Batch = Any  # what the dataset's samples become when collated; Batch[0] is the model's input
 Key = tuple[int, list[int]]  # the epoch and the indices of one batch
@@ -24,12 +33,16 @@ Key = tuple[int, list[int]]  # the epoch and the indices of one batch
 
 def build_train_loader(
     config: Config, world: World, plan: BatchPlan, dataset: Dataset[Any]
-) -> tuple[ShuffledBatchSampler, DataLoader[Batch]]:
-    """Shuffled batches of this rank: every rank gets the same number, all different samples.
+) -> tuple[ShuffledBatchSampler | StreamBatches, DataLoader[Batch]]:
+    """Batches of this rank: every rank gets the same number, all different samples.
+
+    A map-style dataset is shuffled; a stream (IterableDataset) comes in its own order.
 
     Raises:
         SettingsError: One step needs more samples than the dataset has.
     """
+    if isinstance(dataset, IterableDataset):
+        return _build_stream_loader(config, world, plan, dataset)
     if config.overfit_batches is not None:
         few = min(len(dataset), config.overfit_batches * plan.samples_per_pass)  # type: ignore[arg-type]
         dataset = Subset(dataset, range(few))
@@ -43,18 +56,50 @@ def build_train_loader(
         )
     except ValueError as error:  # one pass needs more samples than there are
         raise SettingsError(str(error)) from None
-    if plan.steps(len(sampler)) == 0:
-        raise SettingsError(
-            f"global_batch_size is {plan.samples_per_step}, but the training set has only "
-            f"{sampler.size} samples"
-        )
+    _refuse_less_than_a_step(plan, len(sampler), sampler.size)
     return sampler, _loader(config, world, dataset, sampler)
+
+
+def _refuse_less_than_a_step(plan: BatchPlan, batches: int, size: int) -> None:
+    if plan.steps(batches) == 0:
+        raise SettingsError(
+            f"one step needs {plan.samples_per_step} samples, but the training set has only {size}"
+        )
+
+
+def _build_stream_loader(
+    config: Config, world: World, plan: BatchPlan, stream: IterableDataset[Any]
+) -> tuple[StreamBatches, DataLoader[Batch]]:
+    batches = StreamBatches(
+        stream,
+        plan,
+        getattr(stream, "collate_fn", default_collate),
+        rank=world.rank,
+        seed=config.seed,
+        limit=config.overfit_batches,
+    )
+    _refuse_less_than_a_step(plan, len(batches), batches.size)
+    loader: DataLoader[Batch] = DataLoader(
+        batches,
+        batch_size=None,  # they are whole batches
+        collate_fn=_as_it_is,
+        num_workers=config.num_workers,  # started anew in each epoch, so that they know which it is
+        pin_memory=world.device.type == "cuda",
+        worker_init_fn=_obey_parent,
+        generator=torch.Generator(),
+    )
+    return batches, loader
 
 
 def build_validation_loader(
     config: Config, world: World, plan: BatchPlan, dataset: Dataset[Any]
 ) -> tuple[ShardBatchSampler, DataLoader[Batch]]:
     """This rank's share of the validation set: each sample is on exactly one rank."""
+    if isinstance(dataset, IterableDataset):
+        raise SettingsError(
+            "the validation set is a stream; metrics that are exact need __len__ and __getitem__: "
+            "list(stream) has both"
+        )
     # No DistributedSampler here: it would pad, and padded samples would count twice.
     sampler = ShardBatchSampler(
         len(dataset),  # type: ignore[arg-type]

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from torch import Tensor
 from tqdm import tqdm
 
 from config import PROJECT, Config
 
 Write = Callable[[Mapping[str, float], int], None]
+Show = Callable[[str, str | Tensor, int], None]
 
 
 class Tracker:
@@ -25,7 +27,9 @@ class Tracker:
 
     def __init__(self, config: Config, *, enabled: bool, step: int = 0) -> None:
         """Open what config.tracker says; lines after `step`, the one resumed from, are dropped."""
+        self.enabled = enabled
         self._writers: list[Write] = []
+        self._shows: list[Show] = []
         self._closers: list[Callable[[], None]] = []
         if enabled:
             _open_jsonl(self, config, step)
@@ -45,6 +49,24 @@ class Tracker:
         for write in self._writers:
             with self._training_goes_on():
                 write(named, step)
+
+    def add_show(self, show: Show) -> None:
+        """Register a place that takes texts and images."""
+        self._shows.append(show)
+
+    def show(self, name: str, shown: str | Tensor, step: int) -> None:
+        """Print a text, and give it or an image to TensorBoard.
+
+        Args:
+            name: what it is called there.
+            shown: a text, or a float image of shape (3, height, width) in [0, 1].
+            step: the optimizer step it belongs to.
+        """
+        if isinstance(shown, str):
+            self.print(f"step {step:>6}  {name}: {shown}")
+        for show in self._shows:
+            with self._training_goes_on():
+                show(name, shown, step)
 
     def print(self, line: str) -> None:
         """Print a line above the progress bar."""
@@ -101,7 +123,14 @@ def _open_tensorboard(tracker: Tracker, config: Config, step: int) -> None:
             writer.add_scalar(name, value, step)
         writer.flush()
 
+    def show(name: str, shown: str | Tensor, step: int) -> None:
+        if isinstance(shown, str):
+            writer.add_text(name, shown, step)
+        else:
+            writer.add_image(name, shown.cpu(), step)
+
     tracker.add(write, writer.close)
+    tracker.add_show(show)
 
 
 def _open_wandb(tracker: Tracker, config: Config, step: int) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from tqdm import tqdm
 
+import extras
 from batches import plan_batches, windows
 from config import Config, SettingsError, load_config
 from data import build_datasets
@@ -94,6 +95,7 @@ def train(config: Config, world: World) -> int:
         if exchange.stop:
             return TRY_AGAIN
         tracker.log("validation", metrics, progress.step)
+        extras.show(config, stepper.evaluated_model(), validation_set, tracker, progress.step)
         return 0
 
     if progress.step == 0 and config.best_metric != "loss":  # a wrong name must not cost an epoch
@@ -126,7 +128,8 @@ def train(config: Config, world: World) -> int:
                 mean, skipped, in_a_row = exchange.run(progress.step, *loss_and_skips)
                 stepper.give_up_if_stuck(in_a_row)
                 if progress.step % config.log_every == 0:
-                    tracker.log("train", meter.read(mean, stepper.lr, skipped), progress.step)
+                    line = meter.read(mean, stepper.lr, skipped)
+                    tracker.log("train", extras.speed(config, model, world, line), progress.step)
             if exchange.stop or progress.step == config.limit_steps:
                 break
             if exchange.save or progress.step % (config.save_every_steps or sys.maxsize) == 0:
@@ -139,6 +142,7 @@ def train(config: Config, world: World) -> int:
             metrics = evaluate(world, stepper, shard, validation_loader, exchange)
         if not exchange.stop:  # asked for during the evaluation: it will be done again
             tracker.log("validation", metrics, progress.step)
+            extras.show(config, stepper.evaluated_model(), validation_set, tracker, progress.step)
         if exchange.stop or progress.step == config.limit_steps:
             save()  # in the middle of the epoch: progress.position says where
             break
@@ -162,12 +166,13 @@ def train_step(
     A collective: in the last backward pass DDP averages the gradients over the ranks.
     """
     total = torch.zeros((), device=device)
+    shares = extras.loss_shares(window, device)
     for number, batch in enumerate(window, start=1):
         batch = to_device(batch, device)
         with no_sync(ddp, when=number < len(window)):
             with stepper.autocast():
                 output = ddp(batch[0])  # not ddp.module(...): it would not average the gradients
-                loss = loss_fn(output, batch) / len(window)  # the true length of the last window
+                loss = loss_fn(output, batch) * shares[number - 1]
             stepper.backward(loss)  # this rank's own loss: DDP divides by the number of ranks
         total += loss.detach()
     return total

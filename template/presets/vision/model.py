@@ -13,25 +13,30 @@ if TYPE_CHECKING:
 
 
 class SmallCNN(nn.Module):
-    """Two convolutions and a linear layer, for images of 1 x 8 x 8."""
+    """Convolutions that halve the image until it is 2 or 3 pixels wide, and a linear layer."""
 
-    def __init__(self, width: int = 32, dropout: float = 0.1, checkpointing: bool = False) -> None:
+    def __init__(
+        self,
+        channels: int = 1,
+        size: int = 8,
+        classes: int = 10,
+        width: int = 32,
+        dropout: float = 0.1,
+        checkpointing: bool = False,
+    ) -> None:
         super().__init__()
         self.checkpointing = checkpointing
-        self.features = nn.Sequential(
-            nn.Conv2d(1, width, kernel_size=3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(width, 2 * width, kernel_size=3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-        )
+        layers: list[nn.Module] = []
+        while size >= 4:
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            channels, width, size = width, min(2 * width, 256), size // 2
+        self.features = nn.Sequential(*layers)
         self.classifier = nn.Sequential(
-            nn.Flatten(), nn.Dropout(dropout), nn.Linear(2 * width * 2 * 2, 10)
+            nn.Flatten(), nn.Dropout(dropout), nn.Linear(channels * size * size, classes)
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map float images of shape (batch, 1, 8, 8) to logits of shape (batch, 10)."""
+        """Map float images of shape (batch, channels, size, size) to logits (batch, classes)."""
         if self.checkpointing and self.training:
             features = checkpoint(self.features, images, use_reentrant=False)
         else:
@@ -42,7 +47,12 @@ class SmallCNN(nn.Module):
 
 def build_model(config: Config) -> nn.Module:
     """Return the whole model on the CPU; it is moved and wrapped for you."""
-    return SmallCNN(checkpointing=config.activation_checkpointing)
+    return SmallCNN(
+        channels=1 if config.images is None else 3,
+        size=config.image_size,
+        classes=config.classes,
+        checkpointing=config.activation_checkpointing,
+    )
 
 
 def loss_fn(output: Tensor, batch: Any) -> Tensor:
@@ -52,7 +62,7 @@ def loss_fn(output: Tensor, batch: Any) -> Tensor:
         output: what the model returned for batch[0].
         batch: what the DataLoader gave, on the right device.
     """
-    _, label = batch
+    _, label = batch  # classes, or shares of all classes where they are smoothed or mixed
     return nn.functional.cross_entropy(output, label)
 
 
@@ -62,10 +72,12 @@ def update_metrics(output: Tensor, batch: Any) -> dict[str, Tensor]:
     They are added over all batches and all processes. Means do not add up, sums do.
     """
     _, label = batch
+    best_five = output.topk(min(5, output.shape[1])).indices
     return {
         "count": torch.tensor(len(label)),
         "loss": nn.functional.cross_entropy(output.double(), label, reduction="sum"),
         "correct": (output.argmax(dim=1) == label).sum(),
+        "among_five": (best_five == label.unsqueeze(1)).sum(),
     }
 
 
@@ -75,4 +87,5 @@ def compute_metrics(sums: dict[str, Tensor]) -> dict[str, float]:
     return {
         "loss": (sums["loss"] / count).item(),
         "accuracy": (sums["correct"] / count).item(),
+        "top5_accuracy": (sums["among_five"] / count).item(),
     }

@@ -22,6 +22,7 @@ from state import Progress
 from train import train_step
 
 STEPS = 6
+SETTINGS = ["--optimizer", "sgd", "--lr", "0.05", "--schedule", "constant", "--warmup-steps", "0"]
 
 
 def worker(file: str) -> None:
@@ -36,9 +37,10 @@ def worker(file: str) -> None:
 def one_case(world: World, passes: int, precision: str) -> Result:
     """Take the steps; dropout is off, since its draws differ between ranks on purpose."""
     config: Config = replace(
-        load_config(["--optimizer", "sgd", "--lr", "0.05", "--precision", precision]),
+        load_config([*SETTINGS, "--precision", precision]),
         batch_size=GLOBAL_BATCH // (passes * world.world_size),
-        accumulate=passes,
+        accumulate=1,
+        global_batch_size=GLOBAL_BATCH,  # whole steps only, also where an epoch is short
     )
     plan = plan_batches(config, world.world_size)
     seed_everything(config.seed)

@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 import torch
 
+import extras
 import parity
 from batches import plan_batches
 from config import load_config
@@ -32,7 +33,10 @@ def test_processes_and_passes_change_nothing(world: int) -> None:
 
 
 def test_a_short_last_window_is_averaged_over_its_own_length() -> None:
-    """Two passes where a step has four: the mean of their gradients, not half of it."""
+    """Two passes where a step has four: the mean of their gradients, not half of it.
+
+    Weighted by how many tokens or pixels each has, where model.py has a loss_weight.
+    """
     config = replace(load_config([]), batch_size=2, accumulate=4)
     plan, world = plan_batches(config, 1), World(0, 0, 1, torch.device("cpu"))
     loader = build_train_loader(config, world, plan, build_datasets(config)[0])[1]
@@ -44,4 +48,6 @@ def test_a_short_last_window_is_averaged_over_its_own_length() -> None:
         train_step(model, stepper, window, world.device)
         gradients.append(gradient_of(stepper))
         stepper.optimizer.zero_grad()
-    torch.testing.assert_close(gradients[2], (gradients[0] + gradients[1]) / 2)
+    first, second = extras.loss_weight(one), extras.loss_weight(other)
+    mean = (gradients[0] * first + gradients[1] * second) / (first + second)
+    torch.testing.assert_close(gradients[2], mean)

@@ -1,0 +1,82 @@
+"""The vision preset: images of one's own, soft labels, and metrics that are exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from generated import copy_preset, imported, launch, metrics
+from PIL import Image
+
+NAMES = ("config", "data", "model")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of the preset."""
+    return copy_preset(tmp_path_factory.mktemp("vision") / "p", "vision")
+
+
+def write_images(folder: Path) -> list[str]:
+    """Write pictures of two classes, dark and light ones, and return the settings for them."""
+    draw = np.random.default_rng(0)
+    for part, count in (("train", 20), ("validation", 7)):
+        for lowest, name in ((0, "dark"), (128, "light")):
+            (folder / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = draw.integers(lowest, lowest + 128, (20, 30, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / part / name / f"{number}.png")
+    return ["--images", str(folder), "--classes", "2", "--image-size", "16"]
+
+
+def test_a_folder_of_images_is_trained_on_with_mixup_and_smoothing(
+    project: Path, tmp_path: Path
+) -> None:
+    """Two processes, from files; what is so easy is soon right."""
+    options = write_images(tmp_path)
+    options += ["--mixup=0.2", "--label-smoothing=0.1", "--mirror", "--batch-size=4"]
+    done = launch(project, "--device=cpu", "--epochs=6", *options)
+    assert done.code == 0, done.err
+    last = [line for line in metrics(project) if "validation/accuracy" in line][-1]
+    assert last["validation/accuracy"] == 1
+    assert last["validation/top5_accuracy"] == 1
+
+
+def test_folders_that_do_not_fit_are_refused_with_the_remedy(project: Path, tmp_path: Path) -> None:
+    options = write_images(tmp_path)
+    with imported(project, *NAMES) as (config, data, _):
+        for wrong, message in (
+            ([*options, "--classes=3"], "has 2 folders: --classes 2"),
+            ([*options[2:], "--images", "nowhere"], "no folders with images in nowhere/train"),
+        ):
+            with pytest.raises(config.SettingsError, match=message):
+                data.build_datasets(config.load_config(wrong))
+
+
+@pytest.mark.parametrize("options", [["--mixup=1"], ["--label-smoothing=0.2"]])
+def test_soft_labels_are_shares_and_validation_has_none(project: Path, options: list[str]) -> None:
+    """Label smoothing is what cross_entropy(label_smoothing=...) does."""
+    with imported(project, *NAMES) as (config, data, model):
+        train, validation = data.build_datasets(config.load_config(options))
+        image, shares = train[5]
+        assert shares.sum().item() == pytest.approx(1)
+        assert validation[5][1].dtype == torch.int64
+        if "mixup" in options[0]:
+            assert len({train[index][1].max().item() for index in range(9)}) > 5
+        else:
+            logits = torch.randn(1, 10)
+            expected = torch.nn.functional.cross_entropy(
+                logits, train.labels[5][None], label_smoothing=0.2
+            )
+            torch.testing.assert_close(model.loss_fn(logits, (image, shares[None])), expected)
+
+
+def test_top_five_counts_each_sample(project: Path) -> None:
+    with imported(project, *NAMES) as (_, _, model):
+        logits = torch.arange(10.0).expand(4, 10)
+        labels = torch.tensor([9, 5, 4, 0])
+        found = model.compute_metrics(model.update_metrics(logits, (None, labels)))
+        assert found["accuracy"] == 0.25
+        assert found["top5_accuracy"] == 0.5
