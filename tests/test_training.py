@@ -34,8 +34,8 @@ OF_MODEL_AND_DATA = [
 ]
 OWN_TESTS: dict[str, list[str]] = {
     "regression": [],
-    "vision": [],
-    "owner": [],
+    "vision": OF_MODEL_AND_DATA,
+    "owner": OF_MODEL_AND_DATA,
     "language-model": OF_MODEL_AND_DATA,
     "segmentation": OF_MODEL_AND_DATA,
 }
