@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from ddpgen import __version__, console
+from ddpgen import __version__, console, signals
 
 # Each with its line in `ddpgen --help`; ddpgen.commands.<name> is imported when it is called.
 _COMMANDS = {
@@ -81,20 +81,13 @@ def _call(arguments: Sequence[str]) -> int:
             import traceback
 
             traceback.print_exception(problem)
-        if _was_interrupted(problem):
+        if code_of_signal := signals.exit_code():  # such as a git that died of the same Ctrl-C
             console.error(console.Failure("interrupted"))
-            return 130
+            return code_of_signal
         failure = _translate(problem)
         console.error(failure)
         return failure.exit_code
     return code if isinstance(code, int) else 0
-
-
-def _was_interrupted(problem: BaseException | None) -> bool:
-    """Say whether an error came up while an interrupt was unwinding, as a git that dies of it."""
-    while problem is not None and not isinstance(problem, KeyboardInterrupt):
-        problem = problem.__context__
-    return problem is not None
 
 
 def _translate(problem: Exception) -> console.Failure:

@@ -61,12 +61,6 @@ def interruptible() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-def finish_regardless() -> None:
-    """Ignore signals from here on: what was asked for is done, and has to be reported as done."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
 def publish(content: Path, target: Target) -> None:
     """Move the project into place by one rename.
 

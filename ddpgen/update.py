@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ddpgen import config, git, journal, outcome, project, render, staging, store
+from ddpgen import config, git, journal, outcome, project, render, signals, staging, store
 from ddpgen.console import Failure, UsageFailure
 from ddpgen.outcome import Outcome
 from ddpgen.scratch import JOURNAL, copier_environment
@@ -187,7 +187,7 @@ def carry_out(work: Work, plan: Plan) -> None:
     place.mkdir()
     index = _index(work, plan.outcome.unmerged) if plan.outcome.unmerged else None
     journal.apply(place, work.folder, writes, plan.outcome.removals, index)
-    staging.finish_regardless()
+    signals.ignore()  # what was asked for is done, and has to be reported as done
 
 
 def _keep_permissions(real: Path, file: Path) -> None:

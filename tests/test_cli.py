@@ -127,17 +127,24 @@ def test_it_runs_with_warnings_as_errors(tool: Tool) -> None:
     assert (done.code, done.err) == (0, "")
 
 
-def test_an_error_that_an_interrupt_has_brought_up_is_an_interrupt() -> None:
-    """Protects `_was_interrupted`: a folder may not be empty yet, because a git is still dying."""
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_an_error_that_a_signal_has_brought_up_is_told_as_the_signal(
+    number: str, code: int
+) -> None:
+    """Protects `signals.exit_code`: Python drops what a signal raises inside of a `__del__`."""
     script = (
-        "import sys; from ddpgen import cli\n"
+        "import os, signal, sys; from ddpgen import cli, signals\n"
+        "class Dropped:\n"
+        f"    def __del__(self): os.kill(os.getpid(), signal.{number})\n"
         "def main(*arguments, **options):\n"
-        "    try: raise KeyboardInterrupt\n"
-        "    finally: raise OSError(39, 'Directory not empty')\n"
+        "    Dropped()\n"
+        "    raise OSError(39, 'Directory not empty')\n"
         "cli.group.main = main\n"
+        "signals.unwind()\n"
+        "sys.unraisablehook = lambda dropped: print('dropped', file=sys.stderr)\n"
         "sys.exit(cli.run(['presets']))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+    assert (done.returncode, done.stderr) == (code, "dropped\nerror: interrupted\n")
