@@ -170,6 +170,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--interrupts", type=int, default=100)
     options = parser.parse_args()
+    # A shell ignores it for background jobs, and programs inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="ddpgen-kills-") as name:
         folder = Path(name)
         make_releases(folder / "shelf")
