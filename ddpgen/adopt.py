@@ -63,7 +63,7 @@ class Guesser:
         """
         tags = store.known()
         answers = self._guess(tags[-1], given)
-        candidates = [self._candidate(tag, answers) for tag in tags]
+        candidates = [self._candidate(tag, answers) for tag in tags if self._takes(tag, answers)]
         best = min(reversed(candidates), key=lambda it: it.lines)
         names = render.files_in(best.pristine)
         here = [name for name in names if (self._project / name).is_file()]
@@ -77,6 +77,16 @@ class Guesser:
 
     def _questions(self, tag: str) -> dict[str, Question]:
         return config.questions_in(self._template.checkout_once(tag, self._place))
+
+    def _takes(self, tag: str, answers: Mapping[str, Answer]) -> bool:
+        """Say whether a release knows these choices; an earlier one may not."""
+        try:
+            for name, question in self._questions(tag).items():
+                if name in answers:
+                    question.parse(answers[name])
+        except ValueError:
+            return False
+        return True
 
     def _candidate(self, tag: str, answers: Mapping[str, Answer]) -> Candidate:
         asked = self._questions(tag)

@@ -26,7 +26,8 @@ os._exit(0)
 def test_a_worker_whose_parent_died_before_it_started_ends() -> None:
     """Protects the check of the parent in `_obey_parent` of loaders.py."""
     read, write = os.pipe()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "template/project")}
+    path = f"{ROOT / 'template/project'}:{ROOT / 'template/presets/regression'}"
+    environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-c", ORPHAN, str(write)]
     subprocess.run(command, env=environment, pass_fds=[write], check=True, timeout=120)
     os.close(write)
