@@ -48,7 +48,8 @@ class Hosts:
         me = os.getpid()
         self.folder = folder
         self.bridge = f"br{me}"
-        network = f"10.{100 + me % 100}.{me // 100 % 256}"
+        # Above 127.0.0.1: of two addresses gloo listens at the higher one.
+        network = f"172.{16 + me % 16}.{me // 16 % 256}"
         self.here = f"{network}.254"
         self.started: list[subprocess.Popen[bytes]] = []
         self.address = {"n1": f"{network}.1", "n2": f"{network}.2"}

@@ -93,7 +93,10 @@ class Launch:
 def test_a_host_may_come_late_and_when_one_dies_the_same_command_goes_on(
     hosts: Hosts, project: Project, slow: Path
 ) -> None:
-    """Protects `wait_for_machine_0`, and `interface_of`: these host names lead to loopback."""
+    """Protects `wait_for_machine_0`, and GLOO_SOCKET_IFNAME: these names lead to loopback at home.
+
+    Machine 0 is named by its address at first, and then by such a name.
+    """
     early = Launch(hosts, project, "n2", NNODES="2")
     early.until(f"machine 0 is not reached at {hosts.address['n1']}:29400: Connection refused")
     first = Launch(hosts, project, "n1", NNODES="2")
@@ -101,7 +104,7 @@ def test_a_host_may_come_late_and_when_one_dies_the_same_command_goes_on(
     hosts.kill("n2")
     assert first.wait() == 1, first.output
     slow.unlink()
-    again = [Launch(hosts, project, name, NNODES="2") for name in ("n1", "n2")]
+    again = [Launch(hosts, project, n, NNODES="2", MASTER_ADDR="n1") for n in ("n1", "n2")]
     assert [launch.wait() for launch in again] == [0, 0], again[0].output
     assert "from step 10 on cpu" in again[0].output
     assert list(project.metrics("train/loss")) == list(range(1, STEPS + 1))

@@ -76,10 +76,12 @@ def meet_at_master(machines: tuple[int, int], restarts: int) -> list[str]:
         claim_port(port)
     else:
         wait_for_machine_0(master, port, patience)
-    address = address_towards(master, port)
-    if interface := interface_of(address):
-        # gloo would take the address of this machine's name, on Debian one that nobody reaches.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    address, interfaces = address_towards(master, port), interfaces_here()
+    if address.startswith("127.") and not master.startswith(("127.", "localhost")):
+        # On Debian the name of machine 0 leads to 127.0.1.1 on machine 0 itself.
+        address = next((each for each in interfaces if not each.startswith("127.")), address)
+    if address in interfaces:  # gloo would take the address of this machine's own name
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interfaces[address])
     if lowest == highest and restarts == 0:
         return [
             f"--nnodes={highest}",
@@ -138,12 +140,13 @@ def address_towards(host: str, port: int) -> str:
         stop(f"MASTER_ADDR={host} leads nowhere: {error.strerror or error}")
 
 
-def interface_of(address: str) -> str | None:
-    """Return the network interface with this IPv4 address; None where that cannot be told."""
+def interfaces_here() -> dict[str, str]:
+    """Return the network interfaces of this machine by their IPv4 address; {} if not on Linux."""
     if sys.platform != "linux":
-        return None
+        return {}
     import fcntl
 
+    found: dict[str, str] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode())
@@ -151,9 +154,8 @@ def interface_of(address: str) -> str | None:
                 answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
             except OSError:  # it has no address
                 continue
-            if socket.inet_ntoa(answer[20:24]) == address:
-                return name
-    return None
+            found.setdefault(socket.inet_ntoa(answer[20:24]), name)
+    return found
 
 
 def stop(message: str, code: int = WRONG_SETTINGS) -> NoReturn:
