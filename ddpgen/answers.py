@@ -24,7 +24,7 @@ def collect(
         questions: what the template asks.
         options: answers that were given by an option of their own.
         assignments: the values of --set, each "KEY=VALUE".
-        file: the value of --answers.
+        file: the value of --answers; the name in another project's answers file is that project's.
 
     Raises:
         Failure: names the key and, for a file, the line.
@@ -36,7 +36,9 @@ def collect(
                 f"{questions[name].option} and --set {name}=... give different answers",
                 f"give {name} once",
             )
-    from_file = read_file(questions, file) if file else {}
+    from_file, of_a_project = _read(questions, file) if file else ({}, False)
+    if of_a_project:
+        from_file.pop("project_name", None)
     return {**from_file, **assigned_here, **options}
 
 
@@ -66,6 +68,12 @@ def read_file(questions: Mapping[str, Question], file: Path) -> dict[str, Answer
     Raises:
         Failure: the file cannot be read, is not a mapping, or has a key or value that is wrong.
     """
+    answers, _ = _read(questions, file)
+    return answers
+
+
+def _read(questions: Mapping[str, Question], file: Path) -> tuple[dict[str, Answer], bool]:
+    """Return the answers in a YAML file, and whether it is the answers file of a project."""
     root = compose(file)
     if not isinstance(root, yaml.MappingNode):
         raise UsageFailure(f"{file} holds no answers", "write lines such as `gpus: 4` into it")
@@ -81,7 +89,7 @@ def read_file(questions: Mapping[str, Question], file: Path) -> dict[str, Answer
             continue
         question = _known(questions, name, where)
         answers[name] = _parsed(question, _value(value), f"{where}: {name}")
-    return answers
+    return answers, not seen.isdisjoint(SOURCE_KEYS)
 
 
 def compose(file: Path) -> yaml.Node | None:

@@ -171,6 +171,16 @@ def test_the_answers_of_a_project_make_another_like_it(tool: Tool) -> None:
     assert answers_of(tool.cwd / "sub/one") == answers_of(tool.cwd / "one")
 
 
+def test_another_project_gives_its_answers_and_not_its_name(tool: Tool) -> None:
+    """Protects `of_a_project` in answers.py; a name in a file of one's own is taken."""
+    tool("new", "one", "--gpus", "3", "--yes")
+    tool("new", "two", "--answers", "one/.copier-answers.yml", "--yes")
+    assert answers_of(tool.cwd / "two") == {**answers_of(tool.cwd / "one"), "project_name": "two"}
+    (tool.cwd / "answers.yml").write_text("project_name: mine\n")
+    tool("new", "three", "--answers", "answers.yml", "--yes")
+    assert answers_of(tool.cwd / "three")["project_name"] == "mine"
+
+
 @pytest.mark.parametrize("typed", ["ci,slurm", "slurm,ci", " slurm , ci,", "slurm,ci,slurm"])
 def test_parts_are_a_list_in_the_order_of_the_template(tool: Tool, typed: str) -> None:
     assert tool("new", "myproj", "--with", typed, "--yes", "--no-git").code == 0
