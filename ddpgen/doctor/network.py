@@ -18,14 +18,19 @@ SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
 CHOICES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
-def check_network(machines: int) -> Iterator[Finding]:
-    """Look at what the processes on so many machines need. Yields one finding for each."""
-    yield check_host_name(machines)
+def check_network(machines: int, *, names_interface: bool) -> Iterator[Finding]:
+    """Look at what the processes on so many machines need. Yields one finding for each.
+
+    Args:
+        machines: how many train together.
+        names_interface: whether launch.sh sets GLOO_SOCKET_IFNAME where nobody has.
+    """
+    yield check_host_name(machines, names_interface=names_interface)
     yield check_interface(machines)
     yield check_rendezvous(machines)
 
 
-def check_host_name(machines: int) -> Finding:
+def check_host_name(machines: int, *, names_interface: bool) -> Finding:
     """Does the name of this machine lead to an address at which the others reach it?"""
     name = socket.gethostname()
     addresses = resolve(name)
@@ -37,7 +42,7 @@ def check_host_name(machines: int) -> Finding:
             f"add the line `ADDRESS {name}` to /etc/hosts, with an address of this machine",
         )
     found = f"{name} is {', '.join(addresses[:2])}"
-    chosen = os.environ.get("GLOO_SOCKET_IFNAME")
+    chosen = names_interface or os.environ.get("GLOO_SOCKET_IFNAME")
     if machines > 1 and not chosen and ipaddress.ip_address(addresses[0]).is_loopback:
         return error(
             "host name",

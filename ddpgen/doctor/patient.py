@@ -19,7 +19,7 @@ class Patient:
         origin: what it was made from.
         python: the Python that launch.sh would use; None when there is none of that name.
         device: "auto", "cpu" or "cuda".
-        machines: how many train together.
+        machines: how many train together, at most.
         asked: how many processes were asked for; None when nobody said.
         usual: how many processes launch.sh would start on this machine.
     """
@@ -67,7 +67,7 @@ def admit(path: Path, asked: int | None, device: str) -> Patient:
         origin=origin,
         python=find_python(folder, os.environ),
         device=device,
-        machines=_number("NNODES", origin.answers.get("nodes")),
+        machines=_machines(origin.answers.get("nodes")),
         asked=asked,
         usual=_number("NPROC", origin.answers.get("gpus")),
     )
@@ -85,9 +85,20 @@ def find_python(folder: Path, environment: Mapping[str, str]) -> str | None:
     return path if os.access(path, os.X_OK) and os.path.isfile(path) else None
 
 
+def _machines(answer: object) -> int:
+    """Return how many machines there are at most: NNODES may be a range such as 1:4."""
+    text = os.environ.get("NNODES") or str(answer or 1)
+    lowest, _, most = text.partition(":")
+    return max(_whole("NNODES", lowest), _whole("NNODES", most or lowest))
+
+
 def _number(name: str, answer: object) -> int:
     """Return what the environment says, or else the project's answer."""
-    text = os.environ.get(name) or str(answer or 1)
+    return _whole(name, os.environ.get(name) or str(answer or 1))
+
+
+def _whole(name: str, text: str) -> int:
+    """Read a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise UsageFailure(f"{name} must be a whole number of at least 1, got {text!r}")
     return int(text)
