@@ -69,7 +69,8 @@ def _guess(guesser: Guesser, given: Mapping[str, Answer]) -> Candidate:
 
 
 def _show(path: str, found: Candidate) -> None:
-    console.out(f"{path} is closest to {found.revision}: {found.lines} lines differ")
+    lines = "1 line differs" if found.lines == 1 else f"{found.lines} lines differ"
+    console.out(f"{path} is closest to {found.revision}: {lines}")
     for name in found.files:
         console.out(f"  differs  {name}")
     for name, answer in found.answers.items():
