@@ -181,9 +181,14 @@ def test_the_settings_for_debugging(project: Path, name: str) -> None:
         trace = json.loads((run.folder / f"trace-rank{rank}.json").read_text())
         assert any("allreduce" in event.get("name", "") for event in trace["traceEvents"])
     before = run.values("validation/loss")[-1]
+    settings = (run.folder / "config.toml").read_text()
     alone = train(project, name, *options, "--eval-only", processes=2)
+    assert (run.folder / "config.toml").read_text() == settings  # ready for --config, to train
+    assert "changed since" not in alone.out
     assert alone.values("validation/loss")[-1] == before
     assert len(alone.values("train/loss")) == len(losses)
+    none = train(project, f"{name}-none", "--eval-only", code=2)
+    assert "--eval-only: there is no checkpoint in" in none.err
 
 
 SHORT = ["--limit-steps", "3", "--optimizer", "sgd", "--lr", "0.1"]

@@ -38,7 +38,8 @@ class Saver:
         except RunFolderInUse as error:
             raise SettingsError(str(error)) from None
         self._checkpoints = Checkpoints(folder / "checkpoints", self._config.keep_checkpoints)
-        self._config.save(folder / "config.toml")
+        if not self._config.eval_only:  # the settings of the training stay
+            self._config.save(folder / "config.toml")
         if resume == "never":
             return None
         if resume != "auto":
@@ -49,6 +50,8 @@ class Saver:
             newest = self._checkpoints.load_newest(report=self._world.print)
         except DamagedCheckpoint as error:
             raise SettingsError(f"{error}\nuse another --name, or --resume never") from None
+        if self._config.eval_only and not newest:
+            raise SettingsError(f"--eval-only: there is no checkpoint in {folder}")
         return newest[0] if newest else None
 
     def _see_that_it_is_shared(self) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from optim import Stepper
 
 FIXED = ("seed", "optimizer")  # another value would not continue this run but mix two runs
+PASSING = ("resume", "eval_only")  # of one start, not of the run
 
 
 @dataclass
@@ -107,7 +108,7 @@ def restore_state(
         SettingsError: The model or a setting that cannot change is another one.
     """
     old, new = state["config"], asdict(config)
-    changed = [key for key in new if key in old and old[key] != new[key] and key != "resume"]
+    changed = [key for key in new if key in old and old[key] != new[key] and key not in PASSING]
     if fixed := [key for key in FIXED if key in changed]:
         what = ", ".join(f"{key} (was {old[key]!r}, now {new[key]!r})" for key in fixed)
         raise SettingsError(f"cannot change in the middle of a run: {what}; use another --name")
@@ -121,7 +122,7 @@ def restore_state(
         set_random_state(state["random"][world.rank])
     old, new = old | state.get("versions", {}), new | versions()
     for key in new:
-        if key in old and old[key] != new[key] and key != "resume":
+        if key in old and old[key] != new[key] and key not in PASSING:
             world.print(f"changed since the checkpoint: {key} {old[key]!r} -> {new[key]!r}")
     return Progress(**state["progress"])
 

@@ -84,7 +84,8 @@ def train(config: Config, world: World) -> int:
     state = saver.load()
     progress = restore_state(state, config, world, model, stepper) if state else Progress()
     if progress.ended(config) and not config.eval_only:
-        world.print(f"run {config.name} has ended: {progress}; give more --epochs to go on")
+        how = "give more --epochs to go on, or another --name"
+        world.print(f"run {config.name} has ended: {progress}; {how}")
         return 0
 
     exchange = Exchange(config, world)  # from here on a signal is a wish, granted after a step
