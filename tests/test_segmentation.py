@@ -95,6 +95,27 @@ def test_the_mean_iou_is_that_of_the_classes_that_occur(project: Path) -> None:
         assert found["miou"] == pytest.approx((8 / 11 + 3 / 6) / 2)
 
 
+def test_predictions_are_shown_below_their_pictures_and_masks(project: Path) -> None:
+    """Protects `show` and `paint`: three rows, a column for each picture, a colour for a class."""
+    with imported(project, *NAMES) as (config, data, model):
+        settings = config.load_config([])
+        _, validation = data.build_datasets(settings)
+        built = model.build_model(settings).eval()
+        shown = model.show(settings, built, validation)["predictions"]
+        assert shown.shape == (3, 3 * 64, 6 * 64)
+        pictures, masks, predicted = shown.split(64, dim=1)
+        answers = built(torch.stack([validation[number][0] for number in range(6)])).argmax(dim=1)
+        for number, column in enumerate(range(0, 6 * 64, 64)):
+            image, mask = validation[number]
+            assert torch.equal(pictures[:, :, column : column + 64], image)
+            colours = masks[:, :, column : column + 64]
+            assert torch.equal((colours == 1).all(dim=0), mask == model.IGNORE)
+            known = mask != model.IGNORE
+            assert torch.equal(colours[:, known].T, model.COLOURS[mask[known]])
+            painted = model.paint(answers[number : number + 1])[0]
+            assert torch.equal(predicted[:, :, column : column + 64], painted)
+
+
 def test_a_checkpoint_of_a_backbone_is_loaded_frozen_and_left_as_it_is(
     project: Path, tmp_path: Path
 ) -> None:

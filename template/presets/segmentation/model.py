@@ -199,12 +199,12 @@ def compute_metrics(sums: dict[str, Tensor]) -> dict[str, float]:
 
 
 def show(config: Config, model: nn.Module, validation_set: Dataset[Any]) -> dict[str, str | Tensor]:
-    """Return one image with a few rows: a picture, its mask, and what the model predicts."""
+    """Return one image: a few pictures, below them their masks, and what the model predicts."""
     count = min(6, len(validation_set))  # type: ignore[arg-type]
     images, masks = map(torch.stack, zip(*(validation_set[i] for i in range(count)), strict=True))
     predicted = model(images.to(next(model.parameters()).device)).argmax(dim=1).cpu()
-    rows = torch.cat([images, paint(masks), paint(predicted)], dim=3)
-    return {"predictions": torch.cat(list(rows), dim=1)}
+    columns = torch.cat([images, paint(masks), paint(predicted)], dim=2)
+    return {"predictions": torch.cat(list(columns), dim=2)}
 
 
 def paint(mask: Tensor) -> Tensor:
