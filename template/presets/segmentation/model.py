@@ -87,6 +87,9 @@ def build_model(config: Config) -> nn.Module:
 def load_backbone(name: str) -> DINOv3ViTModel:
     """Return a DINOv3 ViT with the weights of a checkpoint of the Hugging Face Hub, or of a folder.
 
+    Every process calls this. The Hub's cache locks each file, so one downloads it and once.py is
+    not needed.
+
     Raises:
         SettingsError: It cannot be had; says what to do.
     """
