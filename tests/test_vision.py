@@ -44,6 +44,18 @@ def test_a_folder_of_images_is_trained_on_with_mixup_and_smoothing(
     assert last["validation/top5_accuracy"] == 1
 
 
+def test_an_image_has_the_class_of_its_folder(project: Path, tmp_path: Path) -> None:
+    options = write_images(tmp_path)
+    with imported(project, *NAMES) as (config, data, _):
+        for images, count in zip(
+            data.build_datasets(config.load_config(options)), (40, 14), strict=True
+        ):
+            assert len(images) == count
+            for image, label in (images[index] for index in range(count)):
+                assert image.shape == (3, 16, 16)
+                assert image.mean() < 0.5 if label == 0 else image[:, 4:12, 4:12].mean() > 0.5
+
+
 def test_folders_that_do_not_fit_are_refused_with_the_remedy(project: Path, tmp_path: Path) -> None:
     options = write_images(tmp_path)
     with imported(project, *NAMES) as (config, data, _):
