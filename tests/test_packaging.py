@@ -1,5 +1,6 @@
 """The wheel and the sdist have everything that they need, and nothing else."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,17 @@ def test_a_wheel_can_be_built_from_the_sdist(sources: Path, wheel: Path, tmp_pat
     assert (unpacked / "tests/conftest.py").is_file()
     assert (unpacked / "copier.yml").is_file()
     assert names_in(build("wheel", unpacked, tmp_path)) == names_in(wheel)
+
+
+def test_the_links_of_the_readme_work_in_the_sdist_too(sources: Path, tmp_path: Path) -> None:
+    """Protects the list of folders in the sdist: its README has the pictures of docs/."""
+    with tarfile.open(build("sdist", sources, tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / f"ddpgen-{__version__}"
+    targets = re.findall(r"\]\(([^):]+)\)", (unpacked / "README.md").read_text())
+    assert "docs/segmentation-tensorboard.png" in targets
+    for target in targets:
+        assert (unpacked / target).exists(), target
 
 
 def test_the_version_is_declared_once() -> None:

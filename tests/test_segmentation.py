@@ -51,6 +51,8 @@ def test_pictures_without_a_partner_are_listed(project: Path, tmp_path: Path) ->
         Image.fromarray(np.full((40, 56), 7, dtype=np.uint8)).save(tmp_path / "masks/3.png")
         with pytest.raises(ValueError, match=r"3\.png has classes \[7\]"):
             data.read(tmp_path / "images/3.jpg", tmp_path / "masks/3.png")
+        with pytest.raises(ValueError, match=r"shape \(20, 56\), its image \(40, 56\)"):
+            data.read(tmp_path / "images/3.jpg", np.zeros((20, 56), dtype=np.uint8))
 
 
 def test_a_picture_and_its_mask_are_cut_and_mirrored_alike(project: Path, tmp_path: Path) -> None:
@@ -82,7 +84,43 @@ def test_the_loss_of_a_batch_is_the_mean_of_its_parts_by_pixels(project: Path) -
         assert sums["confusion"].sum() == (masks != model.IGNORE).sum()
         changed = logits.clone()
         changed[0] = 9.0
+        changed[1, :, :5] = 9.0
         torch.testing.assert_close(model.loss_fn(changed, (None, masks)), mean)
+
+
+def test_the_loss_is_cross_entropy_and_dice(project: Path) -> None:
+    """Of a picture of one class that could be any: by hand, whatever the weight of the class."""
+    with imported(project, *NAMES) as (_, _, model):
+        found = model.loss_fn(torch.zeros(1, 4, 8, 8), (None, torch.zeros(1, 8, 8).long()))
+        overlaps = [(2 * 64 / 4 + 1) / (64 / 4 + 64 + 1), *[1 / (64 / 4 + 1)] * 3]
+        assert found.item() == pytest.approx(np.log(4) + 1 - sum(overlaps) / 4)
+
+
+def test_pixels_to_ignore_are_as_if_they_were_not_there(project: Path) -> None:
+    """Protects IGNORE in the weights and in in Dice: the rest alone has the same loss."""
+    with imported(project, *NAMES) as (_, _, model):
+        torch.manual_seed(0)
+        logits, masks = torch.randn(2, 4, 8, 8), torch.randint(4, (2, 8, 8))
+        rest = model.loss_fn(logits[:, :, :5], (None, masks[:, :5]))
+        masks[:, 5:] = model.IGNORE
+        torch.testing.assert_close(model.loss_fn(logits, (None, masks)), rest)
+
+
+def test_settings_that_do_not_fit_are_refused_with_the_numbers(project: Path) -> None:
+    with imported(project, *NAMES) as (config, data, model):
+        with pytest.raises(config.SettingsError, match="image_size 40 is not a multiple of 16"):
+            model.build_model(config.load_config(["--image-size", "40"]))
+        with pytest.raises(config.SettingsError, match="both sets need some"):
+            data.build_datasets(config.load_config(["--validation-share", "0"]))
+
+
+def test_a_frozen_backbone_is_not_in_training_mode(project: Path) -> None:
+    """Protects `train` of the model: its dropout and stochastic depth would stay on."""
+    with imported(project, *NAMES) as (config, _, model):
+        for options, training in (([], True), (["--freeze"], False)):
+            built = model.build_model(config.load_config(options)).train()
+            assert built.head.training
+            assert built.backbone.training == training
 
 
 def test_the_mean_iou_is_that_of_the_classes_that_occur(project: Path) -> None:
@@ -95,10 +133,34 @@ def test_the_mean_iou_is_that_of_the_classes_that_occur(project: Path) -> None:
         assert found["miou"] == pytest.approx((8 / 11 + 3 / 6) / 2)
 
 
+def test_predictions_are_shown_below_their_pictures_and_masks(project: Path) -> None:
+    """Protects `show` and `paint`: three rows, a column for each picture, a colour for a class."""
+    with imported(project, *NAMES) as (config, data, model):
+        settings = config.load_config([])
+        _, validation = data.build_datasets(settings)
+        built = model.build_model(settings).eval()
+        shown = model.show(settings, built, validation)["predictions"]
+        assert shown.shape == (3, 3 * 64, 6 * 64)
+        pictures, masks, predicted = shown.split(64, dim=1)
+        answers = built(torch.stack([validation[number][0] for number in range(6)])).argmax(dim=1)
+        for number, column in enumerate(range(0, 6 * 64, 64)):
+            image, mask = validation[number]
+            assert torch.equal(pictures[:, :, column : column + 64], image)
+            colours = masks[:, :, column : column + 64]
+            assert torch.equal((colours == 1).all(dim=0), mask == model.IGNORE)
+            known = mask != model.IGNORE
+            assert torch.equal(colours[:, known].T, model.COLOURS[mask[known]])
+            painted = model.paint(answers[number : number + 1])[0]
+            assert torch.equal(predicted[:, :, column : column + 64], painted)
+
+
 def test_a_checkpoint_of_a_backbone_is_loaded_frozen_and_left_as_it_is(
     project: Path, tmp_path: Path
 ) -> None:
-    """Real `from_pretrained`, two processes; only the head has an optimizer state and moves."""
+    """Real `from_pretrained`, two processes; only the head has an optimizer state and moves.
+
+    What it predicts is an image for TensorBoard.
+    """
     program = (
         "import sys\nfrom config import load_config\nfrom model import small_backbone\n"
         "small_backbone(load_config([])).save_pretrained(sys.argv[1])"
@@ -119,7 +181,8 @@ def test_a_checkpoint_of_a_backbone_is_loaded_frozen_and_left_as_it_is(
         assert torch.equal(after[name], weight), name
     head = [name for name in state["model"] if name.startswith("head.")]
     assert len(state["optimizer"]["state"]) == len(head) > 0
-    assert list((project / "runs/default").glob("events.out.tfevents.*"))
+    (events,) = (project / "runs/default").glob("events.out.tfevents.*")  # rank 0 alone writes
+    assert b"predictions" in events.read_bytes()
 
 
 def test_weights_that_cannot_be_had_end_the_run_with_what_to_do(project: Path) -> None:

@@ -88,7 +88,7 @@ def build_datasets(config: Config) -> tuple[Dataset[Sample], Dataset[Sample]]:
     """Return the training and the validation set: anything with __len__ and __getitem__.
 
     Every process calls this, so whatever is random here must follow from config.seed: all
-    processes need the same split. Here: your folder, or tiles of three real pictures.
+    processes need the same split. Here: your folder, or tiles of four real pictures.
     """
     pairs = tiles() if config.pictures is None else find_pairs(Path(config.pictures))
     held_out = round(len(pairs) * config.validation_share)
@@ -127,7 +127,7 @@ def find_pairs(folder: Path) -> list[tuple[Picture, Picture]]:
 
 
 def tiles() -> list[tuple[Picture, Picture]]:
-    """Return tiles of three pictures of scikit-image, with masks from its own gallery's recipes.
+    """Return tiles of four pictures of scikit-image, with masks from its own gallery's recipes.
 
     The coins are found by watershed from their edges, ink by a local threshold, the brown stain
     by colour deconvolution. Where a class begins or ends nobody is sure: those pixels are IGNORE.

@@ -87,6 +87,9 @@ def build_model(config: Config) -> nn.Module:
 def load_backbone(name: str) -> DINOv3ViTModel:
     """Return a DINOv3 ViT with the weights of a checkpoint of the Hugging Face Hub, or of a folder.
 
+    Every process calls this. The Hub's cache locks each file, so one downloads it and once.py is
+    not needed.
+
     Raises:
         SettingsError: It cannot be had; says what to do.
     """
@@ -199,12 +202,12 @@ def compute_metrics(sums: dict[str, Tensor]) -> dict[str, float]:
 
 
 def show(config: Config, model: nn.Module, validation_set: Dataset[Any]) -> dict[str, str | Tensor]:
-    """Return one image with a few rows: a picture, its mask, and what the model predicts."""
+    """Return one image: a few pictures, below them their masks, and what the model predicts."""
     count = min(6, len(validation_set))  # type: ignore[arg-type]
     images, masks = map(torch.stack, zip(*(validation_set[i] for i in range(count)), strict=True))
     predicted = model(images.to(next(model.parameters()).device)).argmax(dim=1).cpu()
-    rows = torch.cat([images, paint(masks), paint(predicted)], dim=3)
-    return {"predictions": torch.cat(list(rows), dim=1)}
+    columns = torch.cat([images, paint(masks), paint(predicted)], dim=2)
+    return {"predictions": torch.cat(list(columns), dim=2)}
 
 
 def paint(mask: Tensor) -> Tensor:

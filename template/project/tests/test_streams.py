@@ -33,6 +33,17 @@ class Numbers(IterableDataset[Any]):
             yield number, float(np.random.random())
 
 
+class OfEpochs(Numbers):
+    """The same numbers, from another one in each epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        for number, drawn in super().__iter__():
+            yield 100 * self.epoch + number, drawn
+
+
 class Endless(IterableDataset[Any]):
     """The numbers from 0, without a length."""
 
@@ -48,9 +59,11 @@ def read(
     workers: int = 0,
     epoch: int = 0,
     start: int = 0,
+    overfit: int | None = None,
 ) -> list[list[Tensor]]:
     """Return the batches of each rank: each of shape (batch_size, 2)."""
     config = replace(load_config([]), batch_size=batch_size, num_workers=workers)
+    config = replace(config, overfit_batches=overfit)
     ranks = []
     for rank in range(world_size):
         world = World(rank, rank, world_size, torch.device("cpu"))
@@ -83,6 +96,23 @@ def test_a_step_has_the_same_samples_on_any_number_of_processes(workers: int) ->
         for batch, parts in zip(one, zip(*ranks, strict=True), strict=True):
             assert sorted(batch.tolist()) == sorted(torch.cat(parts).tolist())
     assert not torch.equal(one[0], read(Numbers(48, 48), 1, batch_size=12, epoch=1)[0][0])
+
+
+def test_overfitting_takes_the_first_batches() -> None:
+    """Protects `limit`: the same few samples in each epoch, for all ranks together."""
+    ranks = read(Numbers(50, 50), 2, batch_size=4, overfit=2)
+    assert [len(batches) for batches in ranks] == [2, 2]
+    used = torch.cat([batch for batches in ranks for batch in batches])[:, 0]
+    assert sorted(used.tolist()) == list(range(16))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_is_told_the_epoch(workers: int) -> None:
+    """In each worker, which has a copy of it."""
+    for epoch in (0, 3):
+        stream = OfEpochs(16, 16)
+        batches = read(stream, 1, batch_size=4, workers=workers, epoch=epoch)[0]
+        assert {int(number) // 100 for number in torch.cat(batches)[:, 0]} == {epoch}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
