@@ -32,10 +32,9 @@ OF_MODEL_AND_DATA = [
     "tests/test_run.py::test_a_run_trains_logs_once_and_saves",
     "tests/test_resume.py::test_a_killed_run_goes_on_to_the_same_weights",
 ]
-# Resuming is tried on the vision preset in many more ways by test_resume.py and its neighbours.
 OWN_TESTS: dict[str, list[str]] = {
     "regression": [],
-    "vision": OF_MODEL_AND_DATA[:-1],
+    "vision": OF_MODEL_AND_DATA,
     "owner": OF_MODEL_AND_DATA[:-1],
     "language-model": OF_MODEL_AND_DATA,
     "segmentation": OF_MODEL_AND_DATA,
