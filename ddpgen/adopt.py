@@ -64,7 +64,10 @@ class Guesser:
         tags = store.known()
         answers = self._guess(tags[-1], given)
         candidates = [self._candidate(tag, answers) for tag in tags if self._takes(tag, answers)]
-        best = min(reversed(candidates), key=lambda it: it.lines)
+        made = {name for it in candidates for name in render.files_in(it.pristine)}
+        best = min(
+            reversed(candidates), key=lambda it: it.lines + self._unexplained(made, it.pristine)
+        )
         names = render.files_in(best.pristine)
         here = [name for name in names if (self._project / name).is_file()]
         if len(here) < _ENOUGH * len(names):
@@ -124,10 +127,14 @@ class Guesser:
         self, tag: str, answers: Mapping[str, Answer], question: Question, answer: Answer
     ) -> int:
         pristine = self._render(tag, {**answers, question.name: answer})
-        return sum(self._distance(pristine, name) for name in render.files_in(pristine)) + sum(
-            # A file of the project that this choice does not make counts for another one.
+        lines = sum(self._distance(pristine, name) for name in render.files_in(pristine))
+        return lines + self._unexplained(self._files_of_all(tag, answers), pristine)
+
+    def _unexplained(self, names: set[str], pristine: Path) -> int:
+        """Count the lines of the project's files that only another choice or release makes."""
+        return sum(
             _count_lines(self._project / name)
-            for name in self._files_of_all(tag, answers) - set(render.files_in(pristine))
+            for name in names - set(render.files_in(pristine))
             if (self._project / name).is_file()
         )
 
