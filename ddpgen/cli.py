@@ -81,13 +81,22 @@ def _call(arguments: Sequence[str]) -> int:
             import traceback
 
             traceback.print_exception(problem)
-        if code_of_signal := signals.exit_code():  # such as a git that died of the same Ctrl-C
+        if _was_interrupted(problem):
             console.error(console.Failure("interrupted"))
-            return code_of_signal
+            return signals.exit_code() or 130
         failure = _translate(problem)
         console.error(failure)
         return failure.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _was_interrupted(problem: BaseException | None) -> bool:
+    """Say whether an error came up after a signal, or after a Ctrl-C that a question has read."""
+    if signals.exit_code():  # such as of a git that died of the same signal
+        return True
+    while problem is not None and not isinstance(problem, KeyboardInterrupt):
+        problem = problem.__context__
+    return problem is not None
 
 
 def _translate(problem: Exception) -> console.Failure:

@@ -56,7 +56,7 @@ def machine_with(tool: Tool, gpus: int) -> str:
 def test_asks_each_question_and_takes_the_answers(tool: Tool, start: Start) -> None:
     terminal = start("myproj")
     for question, keys in zip(
-        ASKED, ["\b\b\b6", "\b2", DOWN, DOWN + DOWN, SPACE + DOWN + SPACE], strict=True
+        ASKED, ["\b\b\b6", "\b2", DOWN + DOWN, DOWN + DOWN, SPACE + DOWN + SPACE], strict=True
     ):
         terminal.expect(question)
         terminal.type(keys + ENTER)
