@@ -136,7 +136,7 @@ def _read_added(work: Work, tree: Path, name: str, found: Outcome) -> None:
         elif not (real.is_file() and real.read_bytes() == (tree / name).read_bytes()):
             found.add(name, "kept yours", "git ignores it; the template has a file of that name")
         (tree / name).unlink()
-    elif work.template.ours and name in _owned(work, found.revision):
+    elif work.template.ours and name in _owned(work, work.origin.commit):
         found.add(name, "kept yours", "you have deleted it")
         (tree / name).unlink()
     else:
