@@ -30,7 +30,7 @@ demo: $(READY)
 	echo "the project stays in $$folder"
 
 test: lint
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 3
 
 # The files of the template are checked where they stand, by the rules of the project that they become;
 # the tests check generated projects by these rules once more, with the settings that they carry.

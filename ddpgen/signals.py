@@ -5,8 +5,12 @@ meanwhile, such as ending a git that was at work, then looks like an error of it
 """
 
 import signal
+import sys
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _received: list[int] = []
@@ -17,6 +21,7 @@ def unwind() -> None:
     for number in _ENDINGS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP: leave that alone
             signal.signal(number, _end)
+    sys.unraisablehook = _report_dropped
 
 
 def ignore() -> None:
@@ -35,3 +40,9 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
+
+
+def _report_dropped(dropped: "UnraisableHookArgs") -> None:
+    """Leave out the traceback of an exception that is a signal's; `exit_code` tells of it."""
+    if not (_received and isinstance(dropped.exc_value, (KeyboardInterrupt, SystemExit))):
+        sys.__unraisablehook__(dropped)

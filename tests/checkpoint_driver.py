@@ -42,7 +42,7 @@ def kills(folder: Path, times: int, seed: int) -> dict[str, int]:
     acknowledged = -1
     seconds = time_of_a_save(folder / "trial")
     for _ in range(times):
-        begun, ended = kill_one(folder, draw.uniform(0.0, 2.5 * seconds))
+        begun, ended = kill_one(folder, draw.randrange(3), draw.uniform(0.0, seconds))
         counts["saves"] += max(ended - acknowledged, 0)
         acknowledged = max(acknowledged, ended)
         counts["kills"] += 1
@@ -70,15 +70,18 @@ def time_of_a_save(folder: Path) -> float:
     return time.monotonic() - start
 
 
-def kill_one(folder: Path, delay: float) -> tuple[int, int]:
-    """Fork a saving process, kill it; the last step it began to save, the last it knew on disk."""
+def kill_one(folder: Path, saves: int, delay: float) -> tuple[int, int]:
+    """Fork a saving process, kill it that many saves and seconds later.
+
+    Return the last step that it began to save, and the last that it knew on disk.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         save_for_ever(folder, writer)
     os.close(writer)
     with open(reader, encoding="utf-8") as told:
-        lines = [told.readline()]  # the first save has begun
+        lines = [told.readline() for _ in range(2 * saves + 1)]  # the next save has begun
         time.sleep(delay)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 from patients import Patient, make_project
 from releases import make_releases
 from support import ROOT, Tool
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # The same examples in every run, and no limit on time: a slow machine is no bug.
 settings.register_profile(
@@ -34,6 +36,24 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
+
+
+class Spread(LoadScopeScheduling):  # type: ignore[misc]  # has no types
+    """Each test goes to any process, but the tests of some files stay together."""
+
+    # One set of daemons and one project. A mark would be the place to say so, but the scheduler
+    # sees names only, and the marks of pytest-xdist 3.8 have no effect with pytest 9.2.
+    together = frozenset({"test_slurm.py"})
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0].rsplit("/")[-1]
+        return file if file in self.together else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Spread:
+    """Schedule for `pytest -n 3`."""
+    return Spread(config, log)
 
 
 @contextlib.contextmanager

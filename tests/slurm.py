@@ -1,6 +1,6 @@
 """A SLURM of our own: munged, slurmctld and two slurmd, in a folder and two network namespaces.
 
-Each slurmd has an address and a host name of its own (n1, n2), and two GPUs that are none.
+Each slurmd has an address and a host name of its own (n1, n2), and four GPUs that are none.
 """
 
 import os
@@ -49,12 +49,12 @@ SlurmdSpoolDir={folder}/%n
 StateSaveLocation={folder}/state
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName=n1 NodeAddr={n1} CPUs=16 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
-NodeName=n2 NodeAddr={n2} CPUs=16 RealMemory=8000 Gres=gpu:2 State=UNKNOWN
+NodeName=n1 NodeAddr={n1} CPUs=16 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
+NodeName=n2 NodeAddr={n2} CPUs=16 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 # Each GPU needs a file that is there; without one the nodes are refused.
-GPUS = "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n"
+GPUS = "".join(f"Name=gpu File=/dev/{name}\n" for name in ("null", "zero", "full", "random"))
 
 
 def missing() -> list[str]:
@@ -155,5 +155,9 @@ class Slurm:
 
     def until(self, job: str, *states: str) -> dict[str, str]:
         """Wait until a job is in one of these states."""
-        wait_until(lambda: self.job(job)["JobState"] in states, " or ".join(states))
+        try:
+            wait_until(lambda: self.job(job)["JobState"] in states, " or ".join(states))
+        except AssertionError as error:
+            error.add_note(f"{self.job(job)}\n{self('sinfo', '-R')}")
+            raise
         return self.job(job)
