@@ -55,7 +55,7 @@ def test_a_signal_stops_all_ranks_at_one_step(
 
 
 def test_a_signal_to_every_process_stops_them_at_one_step(project: Project) -> None:
-    """Protects `_obey_parent` in loaders.py: a rank raises when its DataLoader worker is killed."""
+    """Protects `obey_parent` in workers.py: a rank raises when its DataLoader worker is killed."""
     job = project.start(*LONG, "--num-workers", "2")
     job.until_step(10)
     job.send_all(TERM)

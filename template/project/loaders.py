@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,8 +21,8 @@ from config import Config, SettingsError
 from distributed import World
 from sampler import ShuffledBatchSampler
 from seeding import kept_random_state, seed_sample
-from stopping import die_with_parent, stop_signals
 from streams import StreamBatches
+from workers import Loader, obey_parent
 
 Batch = Any  # what the dataset's samples become when collated; Batch[0] is the model's input
 Key = tuple[int, list[int]]  # the epoch and the indices of one batch
@@ -79,13 +76,13 @@ def _build_stream_loader(
         limit=config.overfit_batches,
     )
     _refuse_less_than_a_step(plan, len(batches), batches.size)
-    loader: DataLoader[Batch] = DataLoader(
+    loader = Loader(
         batches,
         batch_size=None,  # they are whole batches
         collate_fn=_as_it_is,
         num_workers=config.num_workers,  # started anew in each epoch, so that they know which it is
         pin_memory=world.device.type == "cuda",
-        worker_init_fn=_obey_parent,
+        worker_init_fn=obey_parent,
         generator=torch.Generator(),
     )
     return batches, loader
@@ -167,7 +164,7 @@ def _loader(
     config: Config, world: World, dataset: Dataset[Any], sampler: Sampler[Key]
 ) -> DataLoader[Batch]:
     workers = config.num_workers
-    return DataLoader(
+    return Loader(
         Batches(dataset, config.seed),
         sampler=sampler,
         batch_size=None,  # the sampler yields whole batches
@@ -175,23 +172,13 @@ def _loader(
         num_workers=workers,
         persistent_workers=workers > 0,
         pin_memory=world.device.type == "cuda",
-        worker_init_fn=_obey_parent,
+        worker_init_fn=obey_parent,
         generator=torch.Generator(),  # or each new iterator would draw from the dropout's state
     )
 
 
 def _as_it_is(batch: Batch) -> Batch:
     return batch
-
-
-def _obey_parent(worker: int) -> None:
-    """Let only the training process answer a signal; it ends its workers when it is done."""
-    for number in stop_signals():
-        signal.signal(number, signal.SIG_IGN)
-    die_with_parent(signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    if parent is None or os.getppid() != parent.pid:  # it has died already, just after the fork
-        os._exit(1)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
