@@ -7,41 +7,23 @@ system of the command and all its children, so that a busy machine does not dist
     python benchmarks/update.py [--rounds 15]
 """
 
-import argparse
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli import cpu_seconds, machine
+import cpu_time
+from cpu_time import Samples
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = Path(__file__).resolve().parent / "results"
 COMPARISONS = (("ddpgen update", "copier update", 1.0),)
 _CHECK_BOUND = 0.1
 
 
-def main() -> None:
-    """Measure, print and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15, help="samples of each command")
-    rounds = parser.parse_args().rounds
-    with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
-        samples = measure(Path(folder), rounds)
-    report = {"machine": machine(), "unit": "seconds of CPU, user + system", "samples": samples}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "update.json").write_text(json.dumps(report, indent=1) + "\n")
-    text = table(samples, rounds)
-    (RESULTS / "update.md").write_text(text)
-    print(text, end="")
-
-
-def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
+def measure(folder: Path, rounds: int) -> Samples:
     """Update copies of one project by each command in turn."""
     home = folder / "home"  # without the settings of whoever runs this
     home.mkdir()
@@ -51,7 +33,7 @@ def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
     project = folder / "original"
     run_ddpgen(old, environment, "new", str(project), "--yes")
     run_ddpgen(new, environment, "new", str(folder / "other"), "--yes")  # fills the store
-    samples: dict[str, list[float]] = {}
+    samples: Samples = {}
     for turn in range(rounds + 1):
         commands = {
             "ddpgen update": [sys.executable, "-m", "ddpgen", "update"],
@@ -66,7 +48,7 @@ def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
             behind = ["sh", "-c", '"$@"; test $? -eq 3', "sh", *command]
             started = behind if name.endswith("--check") else command
             inside = ["env", "--chdir", str(copy), *started]
-            seconds = cpu_seconds(inside, {**environment, **accepted})
+            seconds = cpu_time.seconds(inside, {**environment, **accepted})
             shutil.rmtree(copy)
             if turn > 0:  # the first round only fills the caches
                 samples.setdefault(name, []).append(seconds)
@@ -98,25 +80,16 @@ def run_ddpgen(checkout: Path, environment: Mapping[str, str], *arguments: str) 
     subprocess.run(command, cwd=checkout.parent, env=env, check=True, capture_output=True)
 
 
-def table(samples: Mapping[str, list[float]], rounds: int) -> str:
-    """Write medians, ranges and the comparisons as Markdown."""
-    lines = [
-        f"CPU time in milliseconds, user + system with all child processes, {rounds} rounds.",
-        "",
-        "| command | median | lowest | highest |",
-        "|---|---:|---:|---:|",
-    ]
+def bounds(samples: Samples) -> list[str]:
+    """Return the lines of a Markdown table: what the project has set itself a bound for."""
     medians = {name: statistics.median(values) for name, values in samples.items()}
-    for name, values in samples.items():
-        numbers = (medians[name], min(values), max(values))
-        lines.append(f"| {name} | " + " | ".join(f"{1000 * n:.0f}" for n in numbers) + " |")
-    lines += ["", "| | measured | bound |", "|---|---:|---:|"]
+    lines = ["| | measured | bound |", "|---|---:|---:|"]
     for name, base, bound in COMPARISONS:
         lines.append(f"| {name} / {base} | {medians[name] / medians[base]:.2f} | {bound:.2f} |")
     check = "ddpgen update --check"
     lines.append(f"| {check}, ms | {1000 * medians[check]:.0f} | {1000 * _CHECK_BOUND:.0f} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 if __name__ == "__main__":
-    main()
+    cpu_time.run("update", __doc__, measure, bounds)
