@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddpgen import answers, console, project, render, scratch, staging, store
+from ddpgen import answers, console, parameters, project, render, scratch, staging, store
 from ddpgen.adopt import Candidate, Guesser
 from ddpgen.console import Failure, UsageFailure
 from ddpgen.source import open_template
@@ -14,13 +14,9 @@ from ddpgen.template import ANSWERS_FILE, SOURCE, Answer, questions
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("path", default=".")
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="An answer that is known, such as gpus=8; the others are guessed from the files.",
+@parameters.project_path
+@parameters.assignments(
+    "An answer that is known, such as gpus=8; the others are guessed from the files."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what is found; write nothing.")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from ddpgen import compare, console, staging
+from ddpgen import compare, console, parameters, staging
 from ddpgen.work import begin
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("path", default=".")
+@parameters.project_path
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there is a difference, as git.")
 @click.option(
     "--template",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpgen import console
+from ddpgen import console, parameters
 
 if TYPE_CHECKING:
     from ddpgen.doctor.examination import Examination
@@ -17,7 +17,7 @@ SCHEMA = 1  # of --json; a key that is added does not change it
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("path", default=".")
+@parameters.project_path
 @click.option(
     "--processes",
     metavar="N",

@@ -19,6 +19,7 @@ from ddpgen import (
     machine,
     names,
     overlay,
+    parameters,
     staging,
     store,
     target,
@@ -63,13 +64,7 @@ class Request:
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("path")
 @question_options(questions())
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Answer any question of the template by its key; repeatable.",
-)
+@parameters.assignments("Answer any question of the template by its key; repeatable.")
 @click.option(
     "--answers",
     "answers_file",

@@ -5,18 +5,13 @@ from typing import Literal
 
 import click
 
+from ddpgen import parameters
 from ddpgen.console import UsageFailure
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("path", default=".")
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Change an answer, such as gpus=8; repeatable.",
-)
+@parameters.project_path
+@parameters.assignments("Change an answer, such as gpus=8; repeatable.")
 @click.option("--to", "version", metavar="VERSION", help="Update to this release, not the newest.")
 @click.option(
     "--conflict",
