@@ -2,10 +2,31 @@
 
 from pathlib import Path
 
-from ddpgen import console, report, staging, update
+import click
+
+from ddpgen import console, parameters, report, staging, update
 from ddpgen.console import Failure, UsageFailure
 from ddpgen.template import Question, closest
 from ddpgen.work import Work, begin
+
+_HELP = """{}
+
+What changes is shown first, and asked for on a terminal. Several parts are separated by commas.
+"""
+
+
+def command(summary: str, *, add: bool) -> click.Command:
+    """Return the command that adds or removes parts; its help begins with the summary."""
+
+    @click.command(help=_HELP.format(summary), context_settings={"max_content_width": 100})
+    @click.argument("part")
+    @parameters.project_path
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+    def call(part: str, path: str, yes: bool, dry_run: bool) -> int:
+        return change(path, tuple(part.split(",")), add=add, yes=yes, dry_run=dry_run)
+
+    return call
 
 
 def change(path: str, names: tuple[str, ...], *, add: bool, yes: bool, dry_run: bool) -> int:
