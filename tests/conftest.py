@@ -16,8 +16,9 @@ from faults import Project
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from patients import Patient, make_project
-from releases import make_releases
-from support import ROOT, Tool
+from releases import NEWEST, OLD, at, make_releases
+from support import ROOT, Tool, git
+from updates import make_original
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -146,6 +147,39 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if missing:
             make_releases(folder)
     return folder
+
+
+@pytest.fixture
+def old(tool: Tool, shelf: Path) -> Tool:
+    """The tool of the oldest release."""
+    return at(tool, shelf, OLD)
+
+
+@pytest.fixture
+def newest(tool: Tool, shelf: Path) -> Tool:
+    """The tool of the newest release."""
+    return at(tool, shelf, NEWEST)
+
+
+@pytest.fixture(scope="session")
+def original(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project of `updates.py`, to be copied."""
+    with made_once(tmp_path_factory, "original") as (folder, missing):
+        if missing:
+            home = folder / "home"
+            home.mkdir(parents=True)
+            env = {"HOME": str(home), "PATH": "/usr/bin:/bin:/usr/local/bin", "LANG": "C.UTF-8"}
+            make_original(shelf, folder, env)
+    return folder / "proj"
+
+
+@pytest.fixture
+def proj(original: Path, tool: Tool) -> Path:
+    """A copy of that project, below the folder that the tool is started in."""
+    project = tool.cwd / "proj"
+    shutil.copytree(original, project)
+    git(project, "status")  # the copies have other times: let git look at them once
+    return project
 
 
 @pytest.fixture

@@ -23,8 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from releases import NEWEST, OLD, edit, make_releases
-from support import git, snapshot
+from releases import NEWEST, make_releases
+from support import git
+from updates import files_of, make_original
 
 Picture = tuple[dict[str, object], str]
 
@@ -61,16 +62,7 @@ class Range:
         self.command = [str(shelf / NEWEST / "bin/ddpgen"), "update", "proj"]
         original = self.folder / "original"
         original.mkdir(parents=True)
-        make = [str(shelf / OLD / "bin/ddpgen"), "new", "proj", "--yes"]
-        subprocess.run(make, cwd=original, env=self.env, check=True, capture_output=True)
-        project = original / "proj"
-        edit(project / "long.py", "LINE_5 = 5\n", "LINE_5 = 'mine'\n")
-        edit(project / "leftover.py", "LEFT = 1\n", "LEFT = 'mine'\n")
-        (project / "mine.py").write_text("MINE = 1\n")
-        git(project, "rm", "--quiet", "meter.py")
-        git(project, "add", "--all")
-        identity = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
-        git(project, *identity, "commit", "--quiet", "--message", "mine")
+        make_original(shelf, original, self.env)
         self.reset()
         self.old = self.picture()
         started = time.monotonic()
@@ -102,12 +94,7 @@ class Range:
 
     def picture(self) -> Picture:
         """Return the files with their permissions, and what the index says."""
-        files = {
-            name: (content, (self.project / name).lstat().st_mode)
-            for name, content in snapshot(self.project).items()
-            if not name.startswith(".git/") and name != ".git"
-        }
-        return dict(files), git(self.project, "ls-files", "--stage")
+        return files_of(self.project), git(self.project, "ls-files", "--stage")
 
     def round(self, number: int, chance: random.Random, *, late: bool) -> str:
         """End one update early and return what its tree is: old, new or mixed."""

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from generated import DATA
-from support import Tool, git
+from support import Tool, commit, edit, git
 
-IDENTITY = ("-c", "user.name=n", "-c", "user.email=e")
 CALM = {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
 
 
@@ -45,8 +44,7 @@ def make_project(tool: Tool) -> None:
     project = tool.cwd / "proj"
     (project / "data.py").write_text(DATA.replace("SAMPLES", "64"))
     git(project, "init", "--quiet")
-    git(project, "add", "--all")
-    git(project, *IDENTITY, "commit", "--quiet", "--message", "work")
+    commit(project)
 
 
 class Patient:
@@ -64,15 +62,11 @@ class Patient:
 
     def commit(self) -> None:
         """Commit all that there is."""
-        git(self.folder, "add", "--all")
-        git(self.folder, *IDENTITY, "commit", "--quiet", "--message", "work")
+        commit(self.folder)
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a text that a file has once."""
-        file = self.folder / name
-        text = file.read_text()
-        assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {name}"
-        file.write_text(text.replace(old, new))
+        edit(self.folder / name, old, new)
 
     def append(self, name: str, text: str) -> None:
         """Add lines to a file."""

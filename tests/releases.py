@@ -12,18 +12,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support import ROOT, Tool
+from support import ROOT, Tool, edit
 
 from ddpgen import store
 
 OLD, NEW, NEWEST = "100.0.0", "100.1.0", "100.2.0"
-
-
-def edit(file: Path, before: str, after: str) -> None:
-    """Replace a text that is in a file once."""
-    text = file.read_text()
-    assert text.count(before) == 1, (file, before, text.count(before))
-    file.write_text(text.replace(before, after))
 
 
 def _old(template: Path) -> None:

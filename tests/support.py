@@ -1,4 +1,4 @@
-"""What the tests share: a command line that is run to its end, and a picture of a folder."""
+"""What the tests share: a command line that is run to its end, and work in a folder."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@localhost")
 
 
 @dataclass(frozen=True)
@@ -89,3 +90,16 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(
         ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
     ).stdout.strip()
+
+
+def commit(folder: Path) -> None:
+    """Commit all that there is."""
+    git(folder, "add", "--all")
+    git(folder, *IDENTITY, "commit", "--quiet", "--message", "work")
+
+
+def edit(file: Path, before: str, after: str) -> None:
+    """Replace a text that is in a file once."""
+    text = file.read_text()
+    assert text.count(before) == 1, (file, before, text.count(before))
+    file.write_text(text.replace(before, after))

@@ -4,24 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from releases import NEWEST, OLD, at, edit
-from support import Tool, git, snapshot
+from releases import OLD
+from support import Tool, commit, edit, git, snapshot
 from terminal import ENTER, Terminal
-from test_update import commit, files_of, table
-
-ANSWERS = ".copier-answers.yml"
-
-
-@pytest.fixture
-def old(tool: Tool, shelf: Path) -> Tool:
-    """The tool of the oldest release."""
-    return at(tool, shelf, OLD)
-
-
-@pytest.fixture
-def newest(tool: Tool, shelf: Path) -> Tool:
-    """The tool of the newest release."""
-    return at(tool, shelf, NEWEST)
+from updates import ANSWERS, files_of, table
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from conftest import made_once
 from matrix import Cell, pairs_of, pairwise
-from support import ROOT, Tool, git, snapshot
+from support import ROOT, Tool, commit, git, snapshot
 
 from ddpgen.template import SOURCE_KEYS, questions
 
@@ -183,9 +183,7 @@ def template_repository(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "template", repository / "template", ignore=junk)
     shutil.copy2(ROOT / "copier.yml", repository)
     git(repository, "init", "--quiet")
-    git(repository, "add", "--all")
-    identity = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
-    git(repository, *identity, "commit", "--quiet", "--message", "all")
+    commit(repository)
     return repository
 
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from releases import NEW, NEWEST, OLD, at, edit, release, with_home
-from support import ROOT, Tool, git
+from releases import NEW, NEWEST, OLD, at, release, with_home
+from support import ROOT, Tool, commit, edit, git
 
 from ddpgen import store
 from ddpgen.template import template_dir
@@ -50,12 +50,14 @@ def changed_records(repository: Path) -> list[str]:
     index = "ddpgen/_history/index.json"
     now = json.loads((repository / index).read_text()) if (repository / index).exists() else {}
     wrong = []
-    for commit in git(repository, "log", "--format=%H", "--", index).split():
+    for revision in git(repository, "log", "--format=%H", "--", index).split():
         try:
-            then = json.loads(git(repository, "show", f"{commit}:{index}"))
+            then = json.loads(git(repository, "show", f"{revision}:{index}"))
         except subprocess.CalledProcessError:
             then = {}  # the commit that removed the file; those before it are looked at as well
-        wrong += [f"{version} of {commit}" for version in then if now.get(version) != then[version]]
+        wrong += [
+            f"{version} of {revision}" for version in then if now.get(version) != then[version]
+        ]
     return wrong
 
 
@@ -68,15 +70,13 @@ def test_no_record_has_changed_since_it_was_committed() -> None:
 def test_a_record_that_changes_later_is_noticed(shelf: Path, tmp_path: Path) -> None:
     """So that the test above cannot be green because it looks for nothing."""
     checkout = shutil.copytree(shelf / NEW, tmp_path / "checkout")
-    identity = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
     git(checkout, "init", "--quiet")
-    git(checkout, "add", "--all")
-    git(checkout, *identity, "commit", "--quiet", "--message", "two releases")
+    commit(checkout)
     assert changed_records(checkout) == []
     index = checkout / "ddpgen/_history/index.json"
     recorded = json.loads(index.read_text())
     index.write_text(json.dumps({**recorded, OLD: "0" * 64}))
-    git(checkout, *identity, "commit", "--quiet", "--all", "--message", "tampered")
+    commit(checkout)
     assert len(changed_records(checkout)) == 1
 
 
@@ -153,9 +153,7 @@ def test_a_template_that_is_worked_on_is_a_snapshot(
         assert done.code == 0, done.err
         assert f"-> v{OLD}.post{number}+g" in done.out
         assert text in (tool.cwd / "proj/notes.py").read_text()
-        git(
-            tool.cwd / "proj", "-c", "user.name=x", "-c", "user.email=x", "commit", "-qam", "update"
-        )
+        commit(tool.cwd / "proj")
     assert dev("update", "--check", "proj").code == 0
     # Another ddpgen, which does not know the snapshots, keeps them.
     assert at(tool, shelf, NEWEST)("new", "other", "--yes").code == 0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from generated import ENVIRONMENT, launch, metrics
-from releases import NEWEST, OLD, edit, with_home
-from support import Tool, git
+from releases import NEWEST, OLD, with_home
+from support import Tool, commit, edit, git
 from test_packaging import build
-from test_update import commit, files_of, table
+from updates import files_of, table
 
 
 def install(checkout: Path, folder: Path, tool: Tool) -> Tool:

@@ -9,40 +9,12 @@ from pathlib import Path
 
 import pytest
 from kill_updates import run as run_kills
-from releases import NEW, NEWEST, OLD, at, checkout_of, edit, make_checkout, write_launcher
-from support import Result, Tool, git, snapshot
+from releases import NEW, NEWEST, OLD, at, checkout_of, make_checkout, write_launcher
+from support import Tool, commit, edit, git, snapshot
+from updates import commands_of, files_of, table
 
 from ddpgen import store
 from ddpgen.template import questions
-
-IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@localhost")
-
-
-def files_of(project: Path) -> dict[str, object]:
-    """Return the files of a project with their permissions, without git's own."""
-    return {
-        name: (content, (project / name).lstat().st_mode & 0o777)
-        for name, content in snapshot(project).items()
-        if name != ".git" and not name.startswith(".git/")
-    }
-
-
-def commit(project: Path) -> None:
-    """Commit all that there is."""
-    git(project, "add", "--all")
-    git(project, *IDENTITY, "commit", "--quiet", "--message", "work")
-
-
-@pytest.fixture
-def old(tool: Tool, shelf: Path) -> Tool:
-    """The tool of the oldest release."""
-    return at(tool, shelf, OLD)
-
-
-@pytest.fixture
-def newest(tool: Tool, shelf: Path) -> Tool:
-    """The tool of the newest release."""
-    return at(tool, shelf, NEWEST)
 
 
 @pytest.fixture
@@ -51,17 +23,6 @@ def proj(old: Tool) -> Path:
     done = old("new", "proj", "--yes")
     assert done.code == 0, done.err
     return old.cwd / "proj"
-
-
-def table(done: Result) -> dict[str, str]:
-    """Return the verdict of each file of the table."""
-    verdicts = ("updated", "added", "removed", "kept yours", "conflict")
-    found = {}
-    for line in done.out.splitlines():
-        for verdict in verdicts:
-            if line.startswith(f"  {verdict} "):
-                found[line.removeprefix(f"  {verdict}").split()[0]] = verdict
-    return found
 
 
 ALL = ",".join(questions()["parts"].choices)
@@ -174,13 +135,6 @@ def test_a_conflict_is_left_as_a_merge_of_git_leaves_it(newest: Tool, conflictin
     assert {"UU long.py", "UD leftover.py"} <= {state.strip() for state in states}
     assert "LINE_5 = 500" in git(conflicting, "show", ":3:long.py")
     assert "LINE_5 = 5\n" in git(conflicting, "show", ":1:long.py")
-
-
-def commands_of(done: Result, after: str) -> str:
-    """Return the command that is printed after a line."""
-    lines = done.out.splitlines()
-    found = [number for number, line in enumerate(lines) if line.startswith(after)]
-    return lines[found[0] + 1].strip()
 
 
 @pytest.mark.parametrize("conflict", ["inline", "rej"])

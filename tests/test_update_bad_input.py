@@ -9,13 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from releases import NEWEST, OLD, at, edit
-from support import Tool, git, snapshot
-from test_update_hazards import IDENTITY, commit, original
-
-__all__ = ["original"]  # a fixture
-
-ANSWERS = ".copier-answers.yml"
+from releases import OLD
+from support import IDENTITY, Tool, commit, edit, git, snapshot
+from updates import ANSWERS
 
 
 def _dirty(proj: Path) -> None:
@@ -122,15 +118,12 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_in_the_way_is_said_and_nothing_changes(
-    tool: Tool, shelf: Path, original: Path, name: str
+    newest: Tool, proj: Path, name: str
 ) -> None:
     prepare, says, advice = CASES[name]
-    project = tool.cwd / "proj"
-    shutil.copytree(original, project)
-    git(project, "status")
-    prepare(project)
-    before = {k: v for k, v in snapshot(project).items() if not k.startswith(".git/")}
-    done = at(tool, shelf, NEWEST)("update", "proj")
+    prepare(proj)
+    before = {k: v for k, v in snapshot(proj).items() if not k.startswith(".git/")}
+    done = newest("update", "proj")
     assert done.code == 1, done
     first, second = done.err.splitlines()
     assert first.startswith("error: ")
@@ -138,52 +131,42 @@ def test_what_is_in_the_way_is_said_and_nothing_changes(
     assert second.startswith("try: ")
     assert advice in second
     assert done.out == ""
-    assert {k: v for k, v in snapshot(project).items() if not k.startswith(".git/")} == before
-    assert not (project / ".git/ddpgen-update").exists()
-    assert not list(tool.cwd.rglob("PWNED"))
+    assert {k: v for k, v in snapshot(proj).items() if not k.startswith(".git/")} == before
+    assert not (proj / ".git/ddpgen-update").exists()
+    assert not list(newest.cwd.rglob("PWNED"))
 
 
-def test_a_folder_that_is_none_and_no_git(tool: Tool, shelf: Path, original: Path) -> None:
-    newest = at(tool, shelf, NEWEST)
+def test_a_folder_that_is_none_and_no_git(newest: Tool, proj: Path) -> None:
     assert "is not a folder" in newest("update", "nowhere").err
-    shutil.copytree(original, tool.cwd / "proj")
-    programs = tool.cwd / "programs"
+    programs = newest.cwd / "programs"
     programs.mkdir()
     done = newest("update", "proj", env={"PATH": str(programs)})
     assert done.code == 1
     assert "git is not installed" in done.err
 
 
-def test_two_at_once_and_one_waits(tool: Tool, shelf: Path, original: Path) -> None:
+def test_two_at_once_and_one_waits(newest: Tool, proj: Path) -> None:
     """Protects the lock: two updates of one project would undo each other."""
-    project = tool.cwd / "proj"
-    shutil.copytree(original, project)
-    git(project, "status")
-    handle = os.open(project / ".git/ddpgen-update.lock", os.O_WRONLY | os.O_CREAT)
+    handle = os.open(proj / ".git/ddpgen-update.lock", os.O_WRONLY | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    done = at(tool, shelf, NEWEST)("update", "proj")
+    done = newest("update", "proj")
     os.close(handle)
     assert done.code == 1
     assert "another ddpgen is at work" in done.err
 
 
-def test_the_next_command_undoes_what_a_crash_has_left(
-    tool: Tool, shelf: Path, original: Path
-) -> None:
+def test_the_next_command_undoes_what_a_crash_has_left(newest: Tool, proj: Path) -> None:
     """Protects `scratch.recover`: here the machine has died between two renames."""
-    project = tool.cwd / "proj"
-    shutil.copytree(original, project)
-    git(project, "status")
-    before = (project / "notes.py").read_bytes()
-    journal = project / ".git/ddpgen-update/journal"
+    before = (proj / "notes.py").read_bytes()
+    journal = proj / ".git/ddpgen-update/journal"
     journal.mkdir(parents=True)
     (journal / "0.old").write_bytes(before)
-    (project / "notes.py").write_text("half of an update")
+    (proj / "notes.py").write_text("half of an update")
     digest = hashlib.sha256(b"half of an update").hexdigest()
-    step = {"target": str(project / "notes.py"), "new": str(journal / "0.new")}
+    step = {"target": str(proj / "notes.py"), "new": str(journal / "0.new")}
     step |= {"old": str(journal / "0.old"), "digest": digest}
     (journal / "journal.json").write_text(json.dumps({"steps": [step], "folders": []}))
-    done = at(tool, shelf, NEWEST)("diff", "proj", "--template", "model.py")
+    done = newest("diff", "proj", "--template", "model.py")
     assert done.code == 0, done.err
-    assert (project / "notes.py").read_bytes() == before
-    assert not (project / ".git/ddpgen-update").exists()
+    assert (proj / "notes.py").read_bytes() == before
+    assert not (proj / ".git/ddpgen-update").exists()

@@ -6,80 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import made_once
-from releases import NEWEST, OLD, at, edit
-from support import Result, Tool, git, snapshot
-
-IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@localhost")
-
-
-@pytest.fixture(scope="session")
-def original(shelf: Path, executable: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of the oldest release with one of each: a conflict, a deleted and an added file."""
-    with made_once(tmp_path_factory, "original") as (folder, missing):
-        if missing:
-            folder.mkdir()
-            home = folder / "home"
-            home.mkdir()
-            command = [str(shelf / OLD / "bin/ddpgen"), "new", "proj", "--yes"]
-            env = {"HOME": str(home), "PATH": "/usr/bin:/bin:/usr/local/bin", "LANG": "C.UTF-8"}
-            subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)
-            project = folder / "proj"
-            edit(project / "long.py", "LINE_5 = 5\n", "LINE_5 = 'mine'\n")
-            edit(project / "leftover.py", "LEFT = 1\n", "LEFT = 'mine'\n")
-            (project / "naïve café.py").write_text("MINE = 1\n")
-            git(project, "rm", "--quiet", "meter.py")
-            commit(project)
-    return folder / "proj"
-
-
-@pytest.fixture
-def proj(original: Path, tool: Tool) -> Path:
-    """A copy of that project."""
-    project = tool.cwd / "proj"
-    shutil.copytree(original, project)
-    git(project, "status")
-    return project
-
-
-@pytest.fixture
-def newest(tool: Tool, shelf: Path) -> Tool:
-    """The tool of the newest release."""
-    return at(tool, shelf, NEWEST)
-
-
-def commit(project: Path) -> None:
-    """Commit all that there is."""
-    git(project, "add", "--all")
-    git(project, *IDENTITY, "commit", "--quiet", "--message", "work")
-
-
-def assert_right(done: Result, project: Path) -> None:
-    """Check that the update has come out as it does where git is set to nothing."""
-    assert done.code == 2, done
-    assert done.err == ""
-    text = (project / "long.py").read_text()
-    assert text.count("<<<<<<< before updating") == 1
-    assert "LINE_5 = 'mine'" in text
-    assert "|||||||" not in text
-    assert "LINE_30 = 3000" in text
-    assert "LEFT = 'mine'" in (project / "leftover.py").read_text()
-    assert 'NOTE = "new"' in (project / "notes.py").read_text()
-    assert (project / "added.py").is_file()
-    assert (project / "naïve café.py").read_text() == "MINE = 1\n"
-    assert not (project / "meter.py").exists()
-    assert not list(project.rglob("*.rej"))
-    unmerged = git(project, "ls-files", "--unmerged").splitlines()
-    assert [line.split()[-2:] for line in unmerged] == [
-        ["1", "leftover.py"],
-        ["2", "leftover.py"],
-        ["1", "long.py"],
-        ["2", "long.py"],
-        ["3", "long.py"],
-    ]
-    assert not (project / ".git/ddpgen-update").exists()
-    assert git(project, "worktree", "list").count("\n") == 0
-
+from support import Tool, commit, git, snapshot
+from updates import assert_right
 
 SETTINGS = {
     "untracked files are not shown": "[status]\n showUntrackedFiles = no\n",

@@ -10,30 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from releases import NEWEST, at, edit
-from support import Tool, git, snapshot, without_root_powers
-from test_update import commands_of, files_of
-from test_update_hazards import assert_right, commit, original
+from support import Tool, commit, edit, git, snapshot, without_root_powers
+from updates import ANSWERS, assert_right, commands_of, files_of
 
 from ddpgen import project, scratch
-
-__all__ = ["original"]  # a fixture
-
-ANSWERS = ".copier-answers.yml"
-
-
-@pytest.fixture
-def newest(tool: Tool, shelf: Path) -> Tool:
-    """The tool of the newest release."""
-    return at(tool, shelf, NEWEST)
-
-
-@pytest.fixture
-def proj(original: Path, tool: Tool) -> Path:
-    """A project of the oldest release."""
-    shutil.copytree(original, tool.cwd / "proj")
-    git(tool.cwd / "proj", "status")
-    return tool.cwd / "proj"
 
 
 def _folder_becomes_link(proj: Path) -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from releases import NEW, NEWEST, OLD, at, edit
-from support import Tool, git
-from test_update import commit, files_of
-
-ANSWERS = ".copier-answers.yml"
+from releases import NEW, NEWEST, OLD, at
+from support import Tool, commit, edit, git
+from updates import ANSWERS, files_of
 
 
 @pytest.fixture
@@ -33,12 +31,6 @@ def next_release(fork: Path, tag: str = "v1.1.0") -> None:
     commit(fork)
     if tag:
         git(fork, "tag", tag)
-
-
-@pytest.fixture
-def newest(tool: Tool, shelf: Path) -> Tool:
-    """The tool of the newest release."""
-    return at(tool, shelf, NEWEST)
 
 
 def copier(tool: Tool, cwd: Path, *words: str | Path) -> None:
