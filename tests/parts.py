@@ -23,6 +23,15 @@ def render(folder: Path, **answers: object) -> Path:
     return folder
 
 
+def copy_with_fault(file: Path, copy: Path, right: str, wrong: str) -> Path:
+    """Copy a file with a text of it replaced, and return the copy."""
+    text = file.read_text()
+    assert right in text
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(text.replace(right, wrong))
+    return copy
+
+
 def complaints(file: Path, linters: list[str]) -> str:
     """Run the linters of this Python environment on a file; return what the failing ones said."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from generated import ENVIRONMENT, generate, metrics
 from kubeflow_trainer_api import models
-from parts import complaints, render
+from parts import complaints, copy_with_fault, render
 
 FILES = ("job.yaml", "trainjob.yaml")
 VALIDATORS = [f"kubernetes-validate --strict -k {version}" for version in ("1.30.0", "1.37.0")]
@@ -102,10 +102,7 @@ def test_the_schemas_see_a_fault(
     kubernetes: Path, name: str, right: str, wrong: str, tmp_path: Path
 ) -> None:
     """So that the test above cannot be green for want of a check."""
-    text = (kubernetes / name).read_text()
-    assert right in text
-    broken = tmp_path / name
-    broken.write_text(text.replace(right, wrong))
+    broken = copy_with_fault(kubernetes / name, tmp_path / name, right, wrong)
     assert faults_of(broken, tmp_path, VALIDATORS[:1])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from namespaces import wait_until
-from parts import complaints, render
+from parts import complaints, copy_with_fault, render
 
 FILES = {
     "slurm": {"slurm.sbatch"},
@@ -77,12 +77,8 @@ def test_the_linters_see_a_fault(
     project: Path, file: str, right: str, wrong: str, tmp_path: Path
 ) -> None:
     """So that the test above cannot be green for want of a check."""
-    text = (project / file).read_text()
-    assert right in text
     # The folders stay: zizmor knows a workflow by the folder that it is in.
-    broken = tmp_path / file
-    broken.parent.mkdir(parents=True, exist_ok=True)
-    broken.write_text(text.replace(right, wrong))
+    broken = copy_with_fault(project / file, tmp_path / file, right, wrong)
     assert complaints(broken, LINTERS[file])
 
 
