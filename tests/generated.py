@@ -43,12 +43,12 @@ def build_datasets(config):
 '''
 
 
-def copy_preset(folder: Path, preset: str, **answers: object) -> Path:
-    """Render the template with plain Copier."""
+def render(folder: Path, template: Path = TEMPLATE, **answers: object) -> Path:
+    """Render a template with plain Copier, and return the folder."""
     copier.run_copy(
-        str(TEMPLATE),
+        str(template),
         folder,
-        data={"project_name": "myproj", "gpus": 2, "preset": preset, **answers},
+        data=answers,
         defaults=True,
         quiet=True,
         settings=copier.Settings(),
@@ -56,10 +56,16 @@ def copy_preset(folder: Path, preset: str, **answers: object) -> Path:
     return folder
 
 
+def copy_preset(folder: Path, preset: str, **answers: object) -> Path:
+    """Render the template for two GPUs, as far as the answers say nothing else."""
+    chosen = {"project_name": "myproj", "gpus": 2, "preset": preset, **answers}
+    return render(folder, TEMPLATE, **chosen)
+
+
 def generate(
     folder: Path, samples: int = 48, preset: str = "regression", **answers: object
 ) -> Path:
-    """Render the template with plain Copier, and give it so many samples of the data above."""
+    """Render the template, and give the project so many samples of the data above."""
     copy_preset(folder, preset, **answers)
     (folder / "data.py").write_text(DATA.replace("SAMPLES", str(samples)), encoding="utf-8")
     return folder

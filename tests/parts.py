@@ -1,26 +1,10 @@
-"""Projects with optional parts, and the linters of what these are written in."""
+"""The linters of what the optional parts are written in, and faults for them to find."""
 
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import copier
-from support import ROOT
-
-
-def render(folder: Path, **answers: object) -> Path:
-    """Render the template with plain Copier and return the folder."""
-    copier.run_copy(
-        str(ROOT / "template"),
-        folder,
-        data=answers,
-        defaults=True,
-        quiet=True,
-        settings=copier.Settings(),
-    )
-    return folder
 
 
 def copy_with_fault(file: Path, copy: Path, right: str, wrong: str) -> Path:

@@ -10,12 +10,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import copier
 import pytest
 import torch
 from conftest import made_once
 from faults import DATA
-from support import ROOT
+from generated import render
 
 
 @pytest.fixture(scope="session")
@@ -23,15 +22,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A vision project: its model has dropout, its data an augmentation, quickly imported."""
     with made_once(tmp_path_factory, "features") as (folder, missing):
         if missing:
-            answers = {"project_name": "features", "preset": "vision", "tracker": "none"}
-            copier.run_copy(
-                str(ROOT / "template"),
-                folder,
-                data=answers,
-                defaults=True,
-                quiet=True,
-                settings=copier.Settings(),
-            )
+            render(folder, project_name="features", preset="vision", tracker="none")
             (folder / "data.py").write_text(DATA.format(train=400, validation=100))
     return folder
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from generated import ENVIRONMENT, generate, metrics
+from generated import ENVIRONMENT, generate, metrics, render
 from kubeflow_trainer_api import models
-from parts import complaints, copy_with_fault, render
+from parts import complaints, copy_with_fault
 
 FILES = ("job.yaml", "trainjob.yaml")
 VALIDATORS = [f"kubernetes-validate --strict -k {version}" for version in ("1.30.0", "1.37.0")]

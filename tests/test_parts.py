@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from generated import render
 from namespaces import wait_until
-from parts import complaints, copy_with_fault, render
+from parts import complaints, copy_with_fault
 
 FILES = {
     "slurm": {"slurm.sbatch"},

@@ -7,10 +7,10 @@ import shutil
 import tomllib
 from pathlib import Path
 
-import copier
 import pytest
+from generated import copy_preset, render
 from releases import make_checkout, write_launcher
-from support import ROOT, Tool
+from support import Tool
 
 from ddpgen.template import presets, questions, template_dir
 
@@ -18,23 +18,10 @@ NAMES = [preset.name for preset in presets(template_dir())]
 OF_THE_PRESET = {"model.py", "data.py", "settings.py", "pyproject.toml", "configs/default.toml"}
 
 
-def copy(template: Path, folder: Path, preset: str) -> Path:
-    """Make a project with plain Copier."""
-    copier.run_copy(
-        str(template),
-        folder,
-        data={"project_name": "myproj", "preset": preset},
-        defaults=True,
-        quiet=True,
-        settings=copier.Settings(),
-    )
-    return folder
-
-
 def test_no_other_file_depends_on_the_preset(tmp_path: Path) -> None:
     """Protects the seam: very different tasks fit through it, and train.py is the same for all."""
     different = set()
-    projects = [copy(ROOT / "template", tmp_path / name, name) for name in NAMES]
+    projects = [copy_preset(tmp_path / name, name) for name in NAMES]
     files = {path.relative_to(projects[0]) for path in projects[0].rglob("*") if path.is_file()}
     for project in projects[1:]:
         assert files == {path.relative_to(project) for path in project.rglob("*") if path.is_file()}
@@ -63,7 +50,7 @@ def test_a_new_folder_is_a_new_preset(tool: Tool, tmp_path: Path) -> None:
     done = tool("new", "ours", "--preset", "mine", "--yes", "--no-git")
     assert done.code == 0, done.err
     ours = tool.cwd / "ours"
-    copied = copy(checkout, tmp_path / "copied", "mine")
+    copied = render(tmp_path / "copied", checkout, project_name="myproj", preset="mine")
     for project in (ours, copied):
         settings = tomllib.loads((project / "configs/default.toml").read_text())
         assert settings == {"tracker": "tensorboard", "lr": 0.003, "best_metric": "rmse"}
@@ -77,5 +64,5 @@ def test_copier_offers_what_ddpgen_offers(source: str, tmp_path: Path) -> None:
     """Protects the expression in template/copier.yml, also from the root of the repository."""
     template = make_checkout(tmp_path / "checkout") / source
     with pytest.raises(ValueError, match="is not in") as refused:
-        copy(template, tmp_path / "project", "no such preset")
+        render(tmp_path / "project", template, project_name="myproj", preset="no such preset")
     assert str(refused.value).endswith(f"is not in {list(questions()['preset'].choices)}")
