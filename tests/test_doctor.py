@@ -288,24 +288,30 @@ def test_a_master_that_cannot_be_found(resting: Patient) -> None:
     assert_red(report, "rendezvous", "nowhere.invalid cannot be resolved", "/etc/hosts")
 
 
-def test_a_run_folder_on_a_full_disk(resting: Patient) -> None:
+DISKS = {
+    "full": (
+        "size=1m none {runs}; head -c 2m /dev/zero >{runs}/full 2>/dev/null",
+        "No space left on device",
+        "make room",
+    ),
+    "small": ("size=60m none {runs}", "62.9 MB free", "make room"),
+    "read-only": ("ro none {runs}", "Read-only file system", "writable"),
+}
+
+
+@pytest.mark.parametrize("name", DISKS)
+def test_a_run_folder_on_a_disk_that_takes_no_checkpoint(resting: Patient, name: str) -> None:
+    options, found, remedy = DISKS[name]
     runs = resting.folder / "runs"
     runs.mkdir()
-    mount = f"mount -t tmpfs -o size=1m none {runs}; head -c 2m /dev/zero >{runs}/full 2>/dev/null"
+    mount = f"mount -t tmpfs -o {options.format(runs=runs)}"
     report = resting.quick(prefix=in_namespace(mount, "mount"))
-    assert_red(report, "disk", "No space left on device", "make room")
-    mount = f"mount -t tmpfs -o size=60m none {runs}"
-    report = resting.quick(prefix=in_namespace(mount, "mount"))
-    assert_red(report, "disk", "62.9 MB free", "make room")
+    assert_red(report, "disk", found, remedy)
 
 
 def test_a_run_folder_that_cannot_be_written(resting: Patient) -> None:
     runs = resting.folder / "runs"
-    runs.mkdir()
-    mount = f"mount -t tmpfs -o ro none {runs}"
-    report = resting.quick(prefix=in_namespace(mount, "mount"))
-    assert_red(report, "disk", "Read-only file system", "writable")
-    runs.chmod(0o555)
+    runs.mkdir(mode=0o555)
     report = resting.quick(prefix=without_root_powers())
     assert_red(report, "disk", "Permission denied", "writable")
 
