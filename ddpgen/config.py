@@ -1,6 +1,7 @@
 """A template's copier.yml, of any template: what it asks, and what it would run."""
 
 import functools
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ def read(template: Path) -> dict[str, Any]:
     """Return a template's settings and questions, with the files that it includes.
 
     Raises:
-        Failure: there is no copier.yml, or it is no valid YAML.
+        Failure: there is no copier.yml, it is no valid YAML, or it includes what it may not.
     """
     file = next((template / name for name in _NAMES if (template / name).is_file()), None)
     if file is None:
@@ -33,21 +34,30 @@ def read(template: Path) -> dict[str, Any]:
                 merged[name] = [*merged.get(name, []), *value] if lists else value
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise Failure(f"{file} is not valid YAML: {problem}") from None
-    except (RecursionError, NotImplementedError):  # it includes itself, or an absolute path
-        raise Failure(f"{file} includes what cannot be included") from None
     return merged
 
 
-def _documents(file: Path, template: Path) -> Iterator[Mapping[str, Any]]:
-    """Return the parts of a copier.yml in which `---` and `!include` separate several."""
+def _documents(
+    file: Path, template: Path, above: tuple[Path, ...] = ()
+) -> Iterator[Mapping[str, Any]]:
+    """Return the parts of a copier.yml in which `---` and `!include` separate several.
+
+    Args:
+        file: the copier.yml, or a file that it includes.
+        template: the folder of the template.
+        above: the files by which this one is included, from the copier.yml on.
+    """
+    file = file.resolve()
+    if file in above:
+        raise Failure(f"{file} includes itself")
 
     class WithIncludes(Loader):  # type: ignore[misc]
         pass
 
     def include(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for path in sorted(template.glob(loader.construct_scalar(node))):
-            for part in _documents(path, template):
+        for path in _included(loader.construct_scalar(node), file, template):
+            for part in _documents(path, template, (*above, file)):
                 found |= part
         return found
 
@@ -55,6 +65,20 @@ def _documents(file: Path, template: Path) -> Iterator[Mapping[str, Any]]:
     for document in yaml.load_all(file.read_text(encoding="utf-8"), WithIncludes):
         if isinstance(document, dict):
             yield document
+
+
+def _included(pattern: str, file: Path, template: Path) -> list[Path]:
+    """Return the files that a pattern in a file stands for; Copier has the same rules."""
+    root = template.resolve()
+    problem = "only a relative path to files in the template's folder is allowed"
+    if not os.path.isabs(pattern):
+        try:
+            found = sorted(root.glob(pattern))
+            if all(path.resolve().is_relative_to(root) for path in (root / pattern, *found)):
+                return found
+        except ValueError as no_pattern:
+            problem = str(no_pattern)
+    raise Failure(f"{file} includes {pattern!r}: {problem}")
 
 
 def questions_in(template: Path) -> dict[str, Question]:
