@@ -1,6 +1,7 @@
 """What people and programs are told of an update."""
 
 import shlex
+from collections.abc import Sequence
 
 from ddpgen import console, git
 from ddpgen.outcome import Change
@@ -18,12 +19,15 @@ def nothing_to_do(work: Work, typed: str, *, dry_run: bool, as_json: bool) -> No
         console.out(f"{typed} is up to date: {work.origin.commit}")
 
 
-def preview(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
+def preview(
+    work: Work, plan: Plan, typed: str, assignments: Sequence[str], *, as_json: bool
+) -> None:
     """Show what an update would do, and the diff."""
     if as_json:
         show_json(plan, work, dry_run=True)
         return
-    console.out(f"{console.bold('Would update')} {typed}: {plan.before} -> {plan.after}")
+    step, _ = _described(plan, assignments)
+    console.out(f"{console.bold('Would update')} {typed}: {step}")
     preview_files(work, plan)
     console.out("nothing was written")
 
@@ -35,14 +39,23 @@ def preview_files(work: Work, plan: Plan) -> None:
     console.out(diff(work, plan, colour=console.in_colour()).rstrip("\n"))
 
 
-def done(work: Work, plan: Plan, typed: str, *, as_json: bool) -> None:
+def done(work: Work, plan: Plan, typed: str, assignments: Sequence[str], *, as_json: bool) -> None:
     """Say what an update has done, how to go on, and how to undo it."""
     if as_json:
         show_json(plan, work, dry_run=False)
         return
-    console.out(f"{console.bold('Updated')} {typed}: {plan.before} -> {plan.after}")
+    step, message = _described(plan, assignments)
+    console.out(f"{console.bold('Updated')} {typed}: {step}")
     show(plan)
-    show_next(typed, plan, f"Update to {plan.after}")
+    show_next(typed, plan, message)
+
+
+def _described(plan: Plan, assignments: Sequence[str]) -> tuple[str, str]:
+    """Return where an update leads, to a revision or to answers, and a message for the commit."""
+    if plan.after != plan.before:
+        return f"{plan.before} -> {plan.after}", f"Update to {plan.after}"
+    answers = " ".join(assignments)
+    return answers, f"Set {answers}"
 
 
 def show(plan: Plan) -> None:

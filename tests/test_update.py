@@ -80,6 +80,7 @@ def test_each_kind_of_change_is_told_in_a_table(newest: Tool, proj: Path) -> Non
         "model.py": "kept yours",
     }
     assert done.out.startswith(f"Updated proj: v{OLD} -> v{NEWEST}\n")
+    assert f"commit -m 'Update to v{NEWEST}'\n" in done.out
     assert "ddpgen diff --template model.py" in done.out
     assert git(proj, "status", "--porcelain").splitlines() == [
         " M .copier-answers.yml".strip(),
@@ -226,8 +227,12 @@ def test_check_is_quick_because_it_imports_little(newest: Tool, shelf: Path, pro
 
 
 def test_an_answer_is_changed_with_set(newest: Tool, old: Tool, proj: Path) -> None:
-    done = old("update", "proj", "--set", "gpus=8", "--set", "tracker=none")
+    words = ["update", "proj", "--set", "gpus=8", "--set", "tracker=none"]
+    assert old(*words, "--dry-run").out.startswith("Would update proj: gpus=8 tracker=none\n")
+    done = old(*words)
     assert done.code == 0, done.err
+    assert done.out.startswith("Updated proj: gpus=8 tracker=none\n")
+    assert "commit -m 'Set gpus=8 tracker=none'\n" in done.out
     commit(proj)
     assert old("new", "other/proj", "--yes", "--gpus", "8", "--tracker", "none").code == 0
     assert files_of(proj) == files_of(old.cwd / "other/proj")

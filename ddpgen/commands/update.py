@@ -58,8 +58,8 @@ def command(
                 return 0
             plan = update.make_plan(work, revision, given, conflict)
             if dry_run:
-                report.preview(work, plan, path, as_json=as_json)
+                report.preview(work, plan, path, assignments, as_json=as_json)
         if not dry_run:
             update.carry_out(work, plan)
-            report.done(work, plan, path, as_json=as_json)
+            report.done(work, plan, path, assignments, as_json=as_json)
     return 2 if plan.outcome.conflicts else 0
