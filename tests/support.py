@@ -1,6 +1,7 @@
 """What the tests share: a command line that is run to its end, and work in a folder."""
 
 import os
+import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -103,3 +104,10 @@ def edit(file: Path, before: str, after: str) -> None:
     text = file.read_text()
     assert text.count(before) == 1, (file, before, text.count(before))
     file.write_text(text.replace(before, after))
+
+
+def free_port() -> str:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])

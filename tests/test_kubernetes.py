@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import yaml
 from generated import ENVIRONMENT, generate, metrics, render
 from kubeflow_trainer_api import models
 from parts import complaints, copy_with_fault
+from support import free_port
 
 FILES = ("job.yaml", "trainjob.yaml")
 VALIDATORS = [f"kubernetes-validate --strict -k {version}" for version in ("1.30.0", "1.37.0")]
@@ -200,7 +200,7 @@ def test_the_port_is_the_same_everywhere(kubernetes: Path) -> None:
     assert [each["containerPort"] for each in container["ports"]] == [port]
 
 
-def pod_environment(container: dict[str, Any], index: int, port: int) -> dict[str, str]:
+def pod_environment(container: dict[str, Any], index: int, port: str) -> dict[str, str]:
     """Return what Kubernetes and Kubeflow Trainer set in the container of a pod.
 
     The name of pod 0, which the cluster's DNS would resolve, is an address here, and the port is
@@ -212,7 +212,7 @@ def pod_environment(container: dict[str, Any], index: int, port: int) -> dict[st
         if "valueFrom" in entry:
             assert entry["valueFrom"]["fieldRef"]["fieldPath"] == field
         environment[entry["name"]] = entry.get("value", str(index))
-    here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    here = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     if environment:
         return {**environment, **here}
     return {
@@ -232,9 +232,7 @@ def test_the_command_of_two_pods_trains_as_one(name: str, tmp_path: Path) -> Non
     container = container_of(project / "kubernetes" / name)
     [entry] = re.findall(r'^ENTRYPOINT \["(.*)"\]$', (project / "Dockerfile").read_text(), re.M)
     command = [*container.get("command", [entry]), "--device=cpu", "--epochs=1", "--batch-size=8"]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     pods = [
         subprocess.Popen(
             command,

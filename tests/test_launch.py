@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from generated import ENVIRONMENT, finish, generate, imported, launch, metrics, start
-from support import Result, snapshot
+from support import Result, free_port, snapshot
 
 TRAIN = ["--device", "cpu", "--tracker", "none", "--epochs", "2", "--batch-size", "8"]
 EMPTY_PATH = "/usr/bin:/bin"  # bash and dirname, but no torchrun and no Python with torch
@@ -189,13 +189,6 @@ def test_two_runs_at_once_do_not_collide(project: Path) -> None:
                 3,
                 6,
             ]
-
-
-def free_port() -> str:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def test_two_machines_train_as_one(project: Path) -> None:

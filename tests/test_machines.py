@@ -9,6 +9,7 @@ import pytest
 from faults import Job, Project
 from generated import ENVIRONMENT, PATIENCE
 from namespaces import Hosts, wait_until, why_not
+from support import free_port
 
 hosts_needed = pytest.mark.skipif(bool(why_not()), reason=why_not())
 OPTIONS = ["--device=cpu", "--epochs=3", "--global-batch-size=40", "--log-every=1"]
@@ -43,13 +44,6 @@ if rank == 1 and calls == 15 and not mark.exists():
     mark.touch()
     os._exit(9)
 """
-
-
-def free_port() -> str:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 class Launch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import made_once
+from generated import metrics
 from support import ROOT
 
 # What is enough for each preset's loss to fall.
@@ -74,12 +74,6 @@ def run(
     )
 
 
-def read_metrics(project: Path, name: str) -> list[dict[str, float]]:
-    """Read the lines of runs/NAME/metrics.jsonl."""
-    text = (project / "runs" / name / "metrics.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
 @pytest.mark.parametrize(("preset", "processes"), RUNS)
 def test_launch_trains_without_a_warning(
     projects: dict[str, Path], preset: str, processes: int
@@ -91,7 +85,7 @@ def test_launch_trains_without_a_warning(
     done = run(projects[preset], *command, processes=processes, PYTHONWARNINGS="error")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    lines = read_metrics(projects[preset], name)
+    lines = metrics(projects[preset], name)
     losses = [line["validation/loss"] for line in lines if "validation/loss" in line]
     assert len(losses) == int(PRESETS[preset][1])
     assert losses[-1] < 0.8 * lines[0]["train/loss"]  # before the first step
@@ -107,7 +101,7 @@ def test_the_number_of_processes_changes_nothing(projects: dict[str, Path]) -> N
         command = ["./launch.sh", "--name", name, "--tracker", "none", *options]
         done = run(projects["regression"], *command, processes=processes)
         assert done.returncode == 0, done.stderr
-        lines = read_metrics(projects["regression"], name)
+        lines = metrics(projects["regression"], name)
         line = [line for line in lines if "validation/loss" in line][-1]
         results.append({key: value for key, value in line.items() if key.startswith("validation/")})
     assert results[0] == pytest.approx(results[1], rel=1e-6)
@@ -148,9 +142,7 @@ def test_the_examples_in_an_empty_project_train(executable: Path, tmp_path: Path
     done = run(project, "./launch.sh", "--device", "cpu", "--epochs", "3", PYTHONWARNINGS="error")
     assert done.returncode == 0, done.stderr
     losses = [
-        line["validation/loss"]
-        for line in read_metrics(project, "default")
-        if "validation/loss" in line
+        line["validation/loss"] for line in metrics(project, "default") if "validation/loss" in line
     ]
     assert losses[-1] < losses[0]
 
