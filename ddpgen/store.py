@@ -80,13 +80,6 @@ def order(tag: str) -> tuple[tuple[int, ...], int] | None:
     return tuple(map(int, found[1].split("."))), int(found[2] or 0)
 
 
-def release_of(tag: str) -> str:
-    """Return the version of a release's tag, or of the release before a snapshot."""
-    found = _TAG.fullmatch(tag)
-    assert found
-    return found[1]
-
-
 @functools.cache
 def current() -> str:
     """Return the tag of the template that this ddpgen carries."""

@@ -69,6 +69,7 @@ def test_a_healthy_machine_has_no_red_row_and_the_report_has_a_stable_shape(
 
 def test_every_row_that_is_not_green_says_what_to_do_in_one_line(resting: Patient) -> None:
     done = resting.quick(env={"OMP_NUM_THREADS": "many", "PYTHON": "/nowhere"})
+    assert done.rows("error")
     for row in done.whole["findings"]:
         assert "\n" not in row["found"] + row["remedy"]
         assert bool(row["remedy"]) == (row["status"] in {"warning", "error"}), row
