@@ -1,4 +1,4 @@
-"""The tool as people have it: a wheel, built from this checkout, installed into an environment."""
+"""The tool as people have it, a wheel installed into an environment, and projects that it made."""
 
 import contextlib
 import os
