@@ -1,0 +1,147 @@
+"""The generated project's training loop beside what a user would take instead.
+
+    python benchmarks/training.py [--rounds 9] [--more]
+
+In each round every loop trains every workload once, with 2 processes and one thread each, as its
+own user would start it; the order of the loops changes from round to round. A ratio is taken within
+a round. BARE runs twice in each: how far the two are apart is the noise.
+
+Writes results/training.json (every sample) and results/training.md; --more adds its rounds to those
+that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from paired import Ratio, ratio
+from running import HERE, LOOPS, Task, generate, run, setting
+
+RESULTS = HERE / "results"
+TASKS = {
+    "linear": Task("linear", batch_size=32, block=200),
+    "cnn": Task("cnn", batch_size=32, block=10),
+    "transformer": Task("transformer", batch_size=16, block=10),
+}
+SAME_CODE = "bare, again"
+NAMES = {
+    "bare": "BARE: the smallest DDP loop, no logging",
+    SAME_CODE: "BARE once more: the noise",
+    "bare fused": "BARE with fused AdamW",
+    "ours": "OURS: launch.sh with all defaults",
+    "note": "NOTE: the hand-written loop, 8 workers",
+    "accelerate": "Accelerate",
+    "fabric": "Lightning Fabric",
+    "lightning": "Lightning Trainer",
+    "ignite": "Ignite",
+}
+# OURS against this loop shall take at most so many times as long: the project's own bounds.
+BOUNDS = {
+    "bare": {"linear": 0.95, "cnn": 1.00, "transformer": 0.97},
+    "bare fused": {"linear": 1.05, "cnn": 1.02, "transformer": 1.02},
+    "accelerate": {"linear": 0.90, "cnn": 1.00, "transformer": 1.00},
+    "fabric": {"linear": 1.00, "cnn": 1.00, "transformer": 1.00},
+    "lightning": {"linear": 0.60, "cnn": 1.00, "transformer": 1.00},
+    "ignite": {"linear": 1.00, "cnn": 1.00, "transformer": 1.00},
+    "note": {"linear": 0.35},
+}
+Round = dict[str, dict[str, dict[str, Any]]]  # workload, loop, what was measured
+
+
+def measure() -> Round:
+    """Run every loop on every workload once."""
+    found: Round = {}
+    with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
+        project = generate(Path(folder))
+        for name, task in TASKS.items():
+            order = [*LOOPS, SAME_CODE]
+            random.shuffle(order)  # no loop always comes after the same other one
+            for loop in order:
+                done = run("bare" if loop == SAME_CODE else loop, task, project)
+                found.setdefault(name, {})[loop] = {
+                    "blocks": done.blocks,
+                    "first_step": done.first_step,
+                    "loss": done.loss,
+                    "load_average": os.getloadavg()[0],
+                }
+                print(f"{name:<12} {loop:<12} {1e3 * done.step:8.3f} ms", flush=True)
+    return found
+
+
+def step_times(rounds: list[Round], workload: str, loop: str) -> list[float]:
+    """Return the time of a step in each round, in seconds: the median over the blocks."""
+    return [statistics.median(round_[workload][loop]["blocks"]) for round_ in rounds]
+
+
+def against(rounds: list[Round], workload: str, loop: str, base: str) -> Ratio:
+    """Compare two loops on a workload."""
+    return ratio(step_times(rounds, workload, loop), step_times(rounds, workload, base))
+
+
+def table(report: dict[str, Any]) -> str:
+    """Write the results as Markdown."""
+    rounds: list[Round] = report["rounds"]
+    where = report["setting"]
+    lines = [
+        f"Written by `benchmarks/training.py`: torch {where['torch']}, Python {where['python']}, "
+        f"{where['cpus']} cores, 2 gloo processes, one thread each, {len(rounds)} rounds.",
+        "",
+        "Milliseconds of a step, and the ratio to BARE in the same round: its median, and in "
+        "brackets the interval that has the true median with 95 %.",
+        "",
+        "| |" + "".join(f" {name} ms | against BARE |" for name in TASKS),
+        "|---|" + "---:|---:|" * len(TASKS),
+    ]
+    for loop, text in NAMES.items():
+        cells = [text]
+        for name in TASKS:
+            cells.append(f"{1e3 * statistics.median(step_times(rounds, name, loop)):.2f}")
+            cells.append(str(against(rounds, name, loop, "bare")) if loop != "bare" else "1")
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "OURS against each, and whether that is at most the project's own bound:",
+        "",
+        "| against | workload | measured | bound | within it |",
+        "|---|---|---:|---:|---|",
+    ]
+    for base, bounds in BOUNDS.items():
+        for name, bound in bounds.items():
+            found = against(rounds, name, "ours", base)
+            lines.append(
+                f"| {base} | {name} | {found} | {bound:.2f} | {found.verdict(bound)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def write(report: dict[str, Any]) -> None:
+    """Write the two result files."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "training.json").write_text(json.dumps(report) + "\n")
+    (RESULTS / "training.md").write_text(table(report))
+
+
+def main() -> None:
+    """Measure, write the results after each round and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--more", action="store_true", help="keep the rounds that are there")
+    options = parser.parse_args()
+    report: dict[str, Any] = {"setting": setting(), "rounds": []}
+    if options.more:
+        report["rounds"] = json.loads((RESULTS / "training.json").read_text())["rounds"]
+    for _ in range(options.rounds):
+        report["rounds"].append(measure())
+        write(report)
+    print(table(report), end="")
+
+
+if __name__ == "__main__":
+    main()
