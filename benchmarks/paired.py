@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import comb
 
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """The median of ratios that were taken in the same round, and where the true median lies.
+class Estimate:
+    """A median over rounds, and where the true median lies.
 
     Attributes:
         median: of the rounds.
@@ -25,6 +26,7 @@ class Ratio:
     high: float
 
     def __str__(self) -> str:
+        """Write the median with its interval."""
         return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
 
     def verdict(self, bound: float) -> str:
@@ -36,21 +38,28 @@ class Ratio:
         return "too noisy to tell"
 
 
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """Compare round by round: what disturbed a whole round cancels out."""
-    values = sorted(a / b for a, b in zip(ours, theirs, strict=True))
-    cut = _outside(len(values))
-    return Ratio(statistics.median(values), values[cut], values[-1 - cut])
+def estimate(values: Iterable[float]) -> Estimate:
+    """Return the median of one value for each round."""
+    ordered = sorted(values)
+    cut = _left_out(len(ordered))
+    return Estimate(statistics.median(ordered), ordered[cut], ordered[-1 - cut])
 
 
-def _outside(count: int) -> int:
-    """Return how many values at each end an interval for the median may leave out.
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """Divide round by round: what disturbed a whole round cancels out."""
+    return estimate(a / b for a, b in zip(ours, theirs, strict=True))
 
-    The true median is below the k-th of n values with the probability that a fair coin shows fewer
-    than k heads in n throws; nothing is assumed about the noise but that rounds are independent.
+
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """Subtract round by round."""
+    return estimate(a - b for a, b in zip(ours, theirs, strict=True))
+
+
+def _left_out(count: int) -> int:
+    """Return how many values at each end the interval may leave out.
+
+    The true median is outside when at most so many of the values are on one of its sides, which is
+    as likely as so few heads of a coin. Rounds need to be independent, and nothing else.
     """
-    cut, below = 0, 1 / 2**count
-    while cut < (count - 1) // 2 and 2 * (below + comb(count, cut + 1) / 2**count) <= 1 - CONFIDENCE:
-        cut += 1
-        below += comb(count, cut) / 2**count
-    return cut
+    tails = accumulate(comb(count, heads) * 0.5**count for heads in range(count // 2))
+    return max(0, sum(2 * tail <= 1 - CONFIDENCE for tail in tails) - 1)

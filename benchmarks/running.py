@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 WARM_UP, BLOCKS = 1, 10  # blocks of steps that are not timed, and that are
@@ -125,12 +126,12 @@ def _command(loop: str, task: Task, project: Path, processes: int) -> list[str]:
     return [str(project / "launch.sh"), *options]
 
 
-def _read(found: list[dict[str, dict[str, float]]], task: Task, began: float) -> Run:
+def _read(found: list[dict[str, Any]], task: Task, began: float) -> Run:
     notes = {int(call): when for call, when in found[0]["times"].items()}
     calls = range(WARM_UP * task.block, task.all_steps, task.block)
     blocks = [(notes[call + task.block] - notes[call]) / task.block for call in calls[:-1]]
     losses = [rank["loss"] for rank in found]
-    return Run(notes[1] - began, blocks, statistics.mean(losses))  # type: ignore[type-var]
+    return Run(notes[1] - began, blocks, statistics.mean(losses))
 
 
 def generate(folder: Path) -> Path:

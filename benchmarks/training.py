@@ -18,10 +18,11 @@ import os
 import random
 import statistics
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paired import Ratio, ratio
+from paired import Estimate, ratio
 from running import HERE, LOOPS, Task, generate, run, setting
 
 RESULTS = HERE / "results"
@@ -52,58 +53,51 @@ BOUNDS = {
     "ignite": {"linear": 1.00, "cnn": 1.00, "transformer": 1.00},
     "note": {"linear": 0.35},
 }
-Round = dict[str, dict[str, dict[str, Any]]]  # workload, loop, what was measured
+Round = dict[str, dict[str, Any]]  # by loop, what was measured
 
 
-def measure() -> Round:
-    """Run every loop on every workload once."""
+def measure(task: Task, project: Path) -> Round:
+    """Run every loop on a workload once."""
     found: Round = {}
-    with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
-        project = generate(Path(folder))
-        for name, task in TASKS.items():
-            order = [*LOOPS, SAME_CODE]
-            random.shuffle(order)  # no loop always comes after the same other one
-            for loop in order:
-                done = run("bare" if loop == SAME_CODE else loop, task, project)
-                found.setdefault(name, {})[loop] = {
-                    "blocks": done.blocks,
-                    "first_step": done.first_step,
-                    "loss": done.loss,
-                    "load_average": os.getloadavg()[0],
-                }
-                print(f"{name:<12} {loop:<12} {1e3 * done.step:8.3f} ms", flush=True)
+    order = [*LOOPS, SAME_CODE]
+    random.shuffle(order)  # no loop always comes after the same other one
+    for loop in order:
+        done = run("bare" if loop == SAME_CODE else loop, task, project)
+        found[loop] = {**asdict(done), "load_average": os.getloadavg()[0]}
+        print(f"{task.workload:<12} {loop:<12} {1e3 * done.step:8.3f} ms", flush=True)
     return found
 
 
-def step_times(rounds: list[Round], workload: str, loop: str) -> list[float]:
+def step_times(rounds: list[Round], loop: str) -> list[float]:
     """Return the time of a step in each round, in seconds: the median over the blocks."""
-    return [statistics.median(round_[workload][loop]["blocks"]) for round_ in rounds]
+    return [statistics.median(round_[loop]["blocks"]) for round_ in rounds]
 
 
-def against(rounds: list[Round], workload: str, loop: str, base: str) -> Ratio:
-    """Compare two loops on a workload."""
-    return ratio(step_times(rounds, workload, loop), step_times(rounds, workload, base))
+def against(rounds: list[Round], loop: str, base: str) -> Estimate:
+    """Compare two loops."""
+    return ratio(step_times(rounds, loop), step_times(rounds, base))
 
 
 def table(report: dict[str, Any]) -> str:
     """Write the results as Markdown."""
-    rounds: list[Round] = report["rounds"]
+    rounds: dict[str, list[Round]] = report["rounds"]
+    counts = " and ".join(f"{len(rounds[name])} of {name}" for name in rounds)
     where = report["setting"]
     lines = [
         f"Written by `benchmarks/training.py`: torch {where['torch']}, Python {where['python']}, "
-        f"{where['cpus']} cores, 2 gloo processes, one thread each, {len(rounds)} rounds.",
+        f"{where['cpus']} cores, 2 gloo processes, one thread each; rounds: {counts}.",
         "",
         "Milliseconds of a step, and the ratio to BARE in the same round: its median, and in "
         "brackets the interval that has the true median with 95 %.",
         "",
-        "| |" + "".join(f" {name} ms | against BARE |" for name in TASKS),
-        "|---|" + "---:|---:|" * len(TASKS),
+        "| |" + "".join(f" {name} ms | against BARE |" for name in rounds),
+        "|---|" + "---:|---:|" * len(rounds),
     ]
     for loop, text in NAMES.items():
         cells = [text]
-        for name in TASKS:
-            cells.append(f"{1e3 * statistics.median(step_times(rounds, name, loop)):.2f}")
-            cells.append(str(against(rounds, name, loop, "bare")) if loop != "bare" else "1")
+        for name in rounds:
+            cells.append(f"{1e3 * statistics.median(step_times(rounds[name], loop)):.2f}")
+            cells.append(str(against(rounds[name], loop, "bare")) if loop != "bare" else "1")
         lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",
@@ -114,17 +108,17 @@ def table(report: dict[str, Any]) -> str:
     ]
     for base, bounds in BOUNDS.items():
         for name, bound in bounds.items():
-            found = against(rounds, name, "ours", base)
-            lines.append(
-                f"| {base} | {name} | {found} | {bound:.2f} | {found.verdict(bound)} |"
-            )
+            if name not in rounds:
+                continue
+            found = against(rounds[name], "ours", base)
+            lines.append(f"| {base} | {name} | {found} | {bound:.2f} | {found.verdict(bound)} |")
     return "\n".join(lines) + "\n"
 
 
 def write(report: dict[str, Any]) -> None:
     """Write the two result files."""
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "training.json").write_text(json.dumps(report) + "\n")
+    (RESULTS / "training.json").write_text(json.dumps(report, indent=1) + "\n")
     (RESULTS / "training.md").write_text(table(report))
 
 
@@ -132,14 +126,22 @@ def main() -> None:
     """Measure, write the results after each round and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", choices=TASKS, help="one workload; the others stay as they are")
     parser.add_argument("--more", action="store_true", help="keep the rounds that are there")
     options = parser.parse_args()
-    report: dict[str, Any] = {"setting": setting(), "rounds": []}
-    if options.more:
-        report["rounds"] = json.loads((RESULTS / "training.json").read_text())["rounds"]
-    for _ in range(options.rounds):
-        report["rounds"].append(measure())
-        write(report)
+    chosen = [options.only] if options.only else list(TASKS)
+    report: dict[str, Any] = {"setting": setting(), "rounds": {}}
+    if options.more or options.only:
+        there = json.loads((RESULTS / "training.json").read_text())["rounds"]
+        report["rounds"] = {
+            name: there[name] for name in there if options.more or name not in chosen
+        }
+    with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
+        project = generate(Path(folder))
+        for _ in range(options.rounds):
+            for name in chosen:
+                report["rounds"].setdefault(name, []).append(measure(TASKS[name], project))
+                write(report)
     print(table(report), end="")
 
 

@@ -1,5 +1,7 @@
 """BARE: the smallest correct loop. It logs nothing, saves nothing and validates nothing."""
 
+from typing import Any
+
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -18,7 +20,7 @@ def main() -> None:
     torch.manual_seed(0)
     dataset, _ = build_datasets()
     model = DistributedDataParallel(build_model().to(device))
-    sampler = DistributedSampler(dataset, drop_last=True)
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, drop_last=True)
     loader = DataLoader(dataset, job.BATCH_SIZE, sampler=sampler, pin_memory=on_gpu)
     optimizer = AdamW(model.parameters(), job.LR, fused=job.FUSED)
     for epoch in range(job.EPOCHS):

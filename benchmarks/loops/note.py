@@ -4,6 +4,8 @@ It all-reduces and prints the loss in each step, before backward(), never calls 
 eight loader workers on each process and pinned memory, whatever the machine.
 """
 
+from typing import Any
+
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -29,7 +31,7 @@ def main() -> None:
     torch.manual_seed(0)
     dataset, _ = build_datasets()
     model = DistributedDataParallel(build_model().to(device))
-    sampler = DistributedSampler(dataset)
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset)
     loader = DataLoader(dataset, job.BATCH_SIZE, sampler=sampler, num_workers=8, pin_memory=True)
     optimizer = AdamW(model.parameters(), job.LR)
     for epoch in range(job.EPOCHS):

@@ -13,9 +13,7 @@ from workload import build_datasets, build_model, loss_fn
 def main() -> None:
     """Train; torchrun starts this on each process."""
     logger = TensorBoardLogger(job.FOLDER)
-    fabric = Fabric(
-        accelerator="cpu", strategy="ddp", devices=job.WORLD_SIZE, loggers=logger
-    )
+    fabric = Fabric(accelerator="cpu", strategy="ddp", devices=job.WORLD_SIZE, loggers=logger)
     fabric.launch()
     torch.manual_seed(0)
     dataset, _ = build_datasets()

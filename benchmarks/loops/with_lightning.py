@@ -18,6 +18,7 @@ class Task(LightningModule):
     """The model with its loss and its optimizer."""
 
     def __init__(self) -> None:
+        """Take no settings."""
         super().__init__()
         self.model = build_model()
 

@@ -17,6 +17,7 @@ class Decoder(nn.Module):
     """A stack of pre-norm layers with a causal mask."""
 
     def __init__(self) -> None:
+        """Take no settings."""
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, WIDTH)
         self.places = nn.Embedding(LENGTH, WIDTH)

@@ -1,0 +1,262 @@
+"""What each choice in the training loop gives: the loop with it beside the loop without it.
+
+    python benchmarks/choices.py [--seconds 45] [--only linear]
+
+Two gloo processes, one thread each, that take every loop in turn for a short block of steps, again
+and again. So the loops share one process and one moment of the machine, and small differences
+show. Writes results/choices.json and results/choices.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
+
+from paired import Estimate, ratio
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+SIZES = {"linear": (32, 40), "cnn": (16, 4), "transformer": (8, 4)}  # batch, steps of a block
+LOG_EVERY = 10
+LR = 1e-3
+Batch = list[Tensor]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A loop; the defaults are what a generated project does."""
+
+    optimizer: str = "fused"  # or "foreach", "for loop"
+    fetch: str = "batch"  # or "samples", which are collated; "workers": two load the batches
+    loss: str = "sometimes"  # when ranks exchange it: or "each step"; "item": it is read as well
+    norm: str = "foreach"  # of the gradients: or "get_total_norm", "none"
+    bucket_view: bool = True
+    static_graph: bool = False
+    find_unused: bool = False
+    zero_in_place: bool = False
+    accumulate: int = 1
+    no_sync: str = "forward and backward"  # or "backward", "no"
+
+
+PLAIN = Choices()
+# What is compared: its name, the loop with the choice, the loop without it.
+COMPARISONS = {
+    "fused AdamW, against the default": (PLAIN, replace(PLAIN, optimizer="for loop")),
+    "fused AdamW, against foreach": (PLAIN, replace(PLAIN, optimizer="foreach")),
+    "a TensorDataset indexed by batches": (PLAIN, replace(PLAIN, fetch="samples")),
+    "no loader workers, against two": (PLAIN, replace(PLAIN, fetch="workers")),
+    "loss exchanged in log steps only": (PLAIN, replace(PLAIN, loss="each step")),
+    "and not read in each step": (PLAIN, replace(PLAIN, loss="item")),
+    "norm by foreach, against get_total_norm": (PLAIN, replace(PLAIN, norm="get_total_norm")),
+    "no look at the gradients' norm": (replace(PLAIN, norm="none"), PLAIN),
+    "find_unused_parameters off": (PLAIN, replace(PLAIN, find_unused=True)),
+    "gradient_as_bucket_view": (PLAIN, replace(PLAIN, bucket_view=False)),
+    "static_graph": (replace(PLAIN, static_graph=True), PLAIN),
+    "zero_grad sets to None": (PLAIN, replace(PLAIN, zero_in_place=True)),
+    "no_sync around both, 4 passes": (
+        replace(PLAIN, accumulate=4),
+        replace(PLAIN, accumulate=4, no_sync="no"),
+    ),
+    "no_sync around both, against backward only": (
+        replace(PLAIN, accumulate=4),
+        replace(PLAIN, accumulate=4, no_sync="backward"),
+    ),
+}
+
+
+class Whole(Dataset[Any]):
+    """A dataset that is asked for the samples of a batch at once."""
+
+    def __init__(self, tensors: tuple[Tensor, ...]) -> None:
+        """Take the tensors, whose first dimension is the sample."""
+        self.tensors = tensors
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        """Return the batch."""
+        return [tensor[indices] for tensor in self.tensors]
+
+
+def batches(choices: Choices, dataset: Any, size: int) -> Iterator[Batch]:
+    """Yield batches without end."""
+    whole = choices.fetch == "batch"
+    loader: DataLoader[Any] = DataLoader(
+        Whole(dataset.tensors) if whole else dataset,
+        size,
+        sampler=DistributedSampler(dataset),
+        num_workers=2 if choices.fetch == "workers" else 0,
+        persistent_workers=choices.fetch == "workers",
+        collate_fn=list if whole else default_collate,
+    )
+    while True:
+        yield from loader
+
+
+def loop(choices: Choices, workload: Any, size: int) -> Iterator[None]:
+    """Train for ever; each `next` is one optimizer step."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        workload.build_model(),
+        gradient_as_bucket_view=choices.bucket_view,
+        static_graph=choices.static_graph,
+        find_unused_parameters=choices.find_unused,
+    )
+    kernel = {choices.optimizer: True} if choices.optimizer != "for loop" else {}
+    optimizer = AdamW(model.parameters(), LR, **kernel)  # type: ignore[arg-type]
+    source = batches(choices, workload.build_datasets()[0], size)
+    total = torch.zeros(())
+    for step in range(1, sys.maxsize):
+        for number in range(1, choices.accumulate + 1):
+            batch = next(source)
+            local = choices.no_sync != "no" and number < choices.accumulate
+            both = local and choices.no_sync != "backward"
+            with model.no_sync() if both else nullcontext():
+                loss = workload.loss_fn(model(batch[0]), batch) / choices.accumulate
+                with model.no_sync() if local and not both else nullcontext():
+                    loss.backward()
+            total = total + loss.detach()
+        look_at_norm(choices.norm, model)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=not choices.zero_in_place)
+        if choices.loss != "sometimes" or step % LOG_EVERY == 0:
+            mean = total.clone()
+            distributed.all_reduce(mean)
+            if choices.loss != "each step" or step % LOG_EVERY == 0:
+                mean.item()
+            total = torch.zeros(())
+        yield
+
+
+def look_at_norm(how: str, model: nn.Module) -> None:
+    """Ask for a number that is finite when every gradient is."""
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    if how == "foreach":
+        torch.stack(torch._foreach_norm(gradients)).sum()
+    elif how == "get_total_norm":
+        nn.utils.get_total_norm(gradients)
+
+
+def worker(seconds: float, file: Path) -> None:
+    """One of the two processes: take all loops in turn until the time is over."""
+    distributed.init_process_group("gloo")
+    name, found = os.environ["BENCH_WORKLOAD"], []
+    size, block = SIZES[name]
+    workload = import_module(name)
+    every = {each for pair in COMPARISONS.values() for each in pair}
+    loops = {each: loop(each, workload, size) for each in sorted(every, key=repr)}
+    order = random.Random(0)  # the same on both
+    end = time.monotonic() + seconds
+    while agree(time.monotonic() < end):
+        times: dict[str, float] = {}
+        for each in order.sample(list(loops), len(loops)):
+            next(loops[each])
+            distributed.barrier()
+            begun = time.perf_counter()
+            for _ in islice(loops[each], block):
+                pass
+            times[repr(each)] = (time.perf_counter() - begun) / block
+        found.append(times)
+    if distributed.get_rank() == 0:
+        file.write_text(json.dumps(found[1:]))
+    distributed.barrier()
+    os._exit(0)  # loader workers and gloo need not be waited for
+
+
+def agree(wish: bool) -> bool:
+    """Return what rank 0 wishes, on both."""
+    said = torch.tensor(int(wish))
+    distributed.broadcast(said, 0)
+    return bool(said.item())
+
+
+def measure(name: str, seconds: float) -> list[dict[str, float]]:
+    """Return the time of a step of each loop in each round."""
+    with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as scratch:
+        file = Path(scratch) / "found.json"
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        variables = {
+            "PYTHONPATH": str(HERE / "workloads"),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONWARNINGS": "ignore",
+            "BENCH_WORKLOAD": name,
+            "BENCH_BATCH_SIZE": str(SIZES[name][0]),
+            "BENCH_STEPS": "100",
+            "BENCH_FOLDER": scratch,
+        }
+        subprocess.run(
+            [*torchrun, "--nproc-per-node=2", __file__, f"--seconds={seconds}", f"--worker={file}"],
+            env={**os.environ, **variables},
+            check=True,
+        )
+        rounds: list[dict[str, float]] = json.loads(file.read_text())
+    return rounds
+
+
+def table(report: dict[str, Any]) -> str:
+    """Write the results as Markdown."""
+    rounds = report["rounds"]
+    counts = ", ".join(f"{len(rounds[name])} of {name}" for name in rounds)
+    lines = [
+        f"Written by `benchmarks/choices.py`: torch {report['torch']}, Python {report['python']}, "
+        f"{report['cpus']} cores, 2 gloo processes, one thread each; rounds: {counts}.",
+        "",
+        "Time of a step with the choice beside that without it: the median of the rounds, and the "
+        "interval that has the true median with 95 %. An interval with 1 in it shows no effect.",
+        "",
+        "| choice | " + " | ".join(rounds) + " |",
+        "|---|" + "---:|" * len(rounds),
+    ]
+    for choice, (ours, other) in COMPARISONS.items():
+        cells = [str(compare(rounds[name], ours, other)) for name in rounds]
+        lines.append(f"| {choice} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def compare(rounds: list[dict[str, float]], ours: Choices, other: Choices) -> Estimate:
+    """Compare two loops."""
+    times = [[each[repr(one)] for each in rounds] for one in (ours, other)]
+    return ratio(*times)
+
+
+def main() -> None:
+    """Measure, write the results and print the table; torchrun starts this again as a worker."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=45, help="for each workload")
+    parser.add_argument("--only", choices=SIZES, help="one workload; the others stay as they are")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.seconds, options.worker)
+    there = RESULTS / "choices.json"
+    rounds = json.loads(there.read_text())["rounds"] if options.only and there.exists() else {}
+    for name in [options.only] if options.only else SIZES:
+        rounds[name] = measure(name, options.seconds)
+    where = {"torch": torch.__version__, "python": platform.python_version()}
+    report = {**where, "cpus": os.cpu_count(), "rounds": rounds}
+    RESULTS.mkdir(exist_ok=True)
+    there.write_text(json.dumps(report) + "\n")
+    (RESULTS / "choices.md").write_text(table(report))
+    print(table(report), end="")
+
+
+if __name__ == "__main__":
+    main()
