@@ -15,6 +15,7 @@ from ddpgen.doctor.interview import environment
 from ddpgen.doctor.machine import in_bytes, usable_cores
 from ddpgen.doctor.patient import Patient
 from ddpgen.doctor.processes import Process
+from ddpgen.doctor.scaling import Link, efficiency
 
 # Relative differences that rounding makes in fp32: 1e-7 to 1e-5. The mistakes that this is for
 # (a wrong scale, other samples, a loss that mixes samples) are larger than 1e-2.
@@ -23,6 +24,7 @@ SAME_WEIGHTS = 1e-3  # of the way that they have gone, or
 ROUNDING = 2e-6  # of their own length, when they have hardly moved
 SAME_METRIC = 1e-4
 SAME_RUN = 1e-5  # on a GPU the same sum twice may be rounded differently
+FORESEEN = (8, 64, 512)  # processes
 BUSY_EXCHANGE, LARGE_GRADIENT = 0.5, 1_000_000  # share of a step; bytes
 
 ROWS = ("one process", "repeatable", "all-reduce", "parity", "validation", "communication")
@@ -37,14 +39,21 @@ class Figures:
         weight_difference: after the last step, beside how far the weights have gone.
         gradient_bytes: exchanged in a step.
         all_reduce_seconds: for as many bytes, with nothing else going on.
+        latency_seconds: of an all-reduce of one number.
         step_seconds: of the project's own step, with the exchange.
+        work_seconds: of the same without the exchange.
+        predicted_efficiency: the least share of a step that is work, for some numbers of processes
+            that are connected as these are; {} after a trial with one process.
     """
 
     gradient_difference: float
     weight_difference: float
     gradient_bytes: int
     all_reduce_seconds: float
+    latency_seconds: float
     step_seconds: float
+    work_seconds: float
+    predicted_efficiency: dict[int, float]
 
 
 class Trial:
@@ -141,7 +150,10 @@ class Trial:
             result["weights"],
             result["gradient_bytes"],
             result["all_reduce_seconds"],
+            result["latency_seconds"],
             result["step_seconds"],
+            result["work_seconds"],
+            predict(self.count, result),
         )
         yield self._parity(result)
         yield self._validation(result["metrics"])
@@ -238,6 +250,20 @@ class Trial:
         return explain(check, group, self.patient, self.patience)
 
 
+def predict(processes: int, result: dict[str, Any]) -> dict[int, float]:
+    """Return the least efficiency of each number of processes in FORESEEN.
+
+    Args:
+        processes: how many have measured.
+        result: what they have measured.
+    """
+    if processes == 1:  # there was no exchange
+        return {}
+    size, work = result["gradient_bytes"], result["work_seconds"]
+    link = Link.measured(processes, result["latency_seconds"], size, result["all_reduce_seconds"])
+    return {count: efficiency(work, link.exchange(count, size))[0] for count in FORESEEN}
+
+
 def communication(figures: Figures) -> Finding:
     """Say what the exchange of the gradients costs beside a step."""
     share = figures.all_reduce_seconds / figures.step_seconds
@@ -245,6 +271,10 @@ def communication(figures: Figures) -> Finding:
         f"{in_bytes(figures.gradient_bytes)} of gradients; their all-reduce alone takes "
         f"{1000 * figures.all_reduce_seconds:.2f} ms, a step {1000 * figures.step_seconds:.2f} ms"
     )
+    if figures.predicted_efficiency:
+        counts = ", ".join(map(str, figures.predicted_efficiency))
+        shares = ", ".join(f"{100 * share:.0f}" for share in figures.predicted_efficiency.values())
+        found += f"; efficiency of {counts} processes so connected: at least {shares} %"
     if share > BUSY_EXCHANGE and figures.gradient_bytes > LARGE_GRADIENT:
         return warning(
             "communication",

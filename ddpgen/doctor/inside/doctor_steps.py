@@ -139,7 +139,7 @@ def endless(
 
 
 def measure(report: Report, config: Any, world: Any, train_set: Any) -> dict[str, float]:
-    """Time steps with the project's own settings, and the all-reduce of as many bytes.
+    """Time steps with the project's own settings, with and without exchange, and all-reduces.
 
     Call on every rank.
     """
@@ -157,29 +157,38 @@ def measure(report: Report, config: Any, world: Any, train_set: Any) -> dict[str
     ddp = import_module("distributed").wrap_model(config, world, model).train()
     progress = import_module("state").Progress()
 
-    seconds = []
-    window_stream = endless(sampler, loader, plan, batches.windows, report)
-    for _ in range(WARM_UP + TIMED):
-        begun = time.perf_counter()
-        train.train_step(ddp, stepper, next(window_stream), world.device)
-        gradients = [w.grad for w in stepper.weights if w.grad is not None]
+    stream = endless(sampler, loader, plan, batches.windows, report)
+
+    def step() -> None:
+        train.train_step(ddp, stepper, next(stream), world.device)
         stepper.step(progress)
-        wait_for_device(world)
-        seconds.append(time.perf_counter() - begun)
+
+    step_seconds = median_time(step, world)
+    size = sum(weight.numel() * weight.element_size() for weight in stepper.weights)
     report.stage("timing of the all-reduce")
-    size = sum(gradient.numel() * gradient.element_size() for gradient in gradients)
-    buffer = torch.zeros(max(1, size // 4), device=world.device)
-    exchange = []
-    for _ in range(WARM_UP + TIMED):
-        begun = time.perf_counter()
-        distributed.all_reduce(buffer)
-        wait_for_device(world)
-        exchange.append(time.perf_counter() - begun)
+    whole = torch.zeros(max(1, size // 4), device=world.device)
+    all_reduce_seconds = median_time(lambda: distributed.all_reduce(whole), world)
+    latency_seconds = median_time(lambda: distributed.all_reduce(whole[:1]), world)
+    with ddp.no_sync():  # the last of all: from here on the ranks' weights differ
+        work_seconds = median_time(step, world)
     return {
         "gradient_bytes": size,
-        "step_seconds": statistics.median(seconds[WARM_UP:]),
-        "all_reduce_seconds": statistics.median(exchange[WARM_UP:]),
+        "step_seconds": step_seconds,
+        "work_seconds": work_seconds,
+        "all_reduce_seconds": all_reduce_seconds,
+        "latency_seconds": latency_seconds,
     }
+
+
+def median_time(do: Callable[[], object], world: Any) -> float:
+    """Return the seconds that something takes on this process, the device included."""
+    seconds = []
+    for _ in range(WARM_UP + TIMED):
+        begun = time.perf_counter()
+        do()
+        wait_for_device(world)
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds[WARM_UP:])
 
 
 def wait_for_device(world: Any) -> None:
