@@ -116,8 +116,7 @@ def _command(loop: str, task: Task, project: Path, processes: int) -> list[str]:
     if loop != "ours":
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         return [*torchrun, f"--nproc-per-node={processes}", str(HERE / "loops" / LOOPS[loop])]
-    shutil.copy(HERE / "workloads" / f"{task.workload}.py", project / "model.py")
-    (project / "data.py").write_text("from model import build_datasets\n")
+    take_over(task.workload, project)
     shutil.rmtree(project / "runs", ignore_errors=True)
     settings = {"epochs": task.epochs, "batch-size": task.batch_size, "lr": "1e-3"}
     if task.variables.get("BENCH_BF16") == "1":
@@ -135,11 +134,17 @@ def _read(found: list[dict[str, Any]], task: Task, began: float) -> Run:
 
 
 def generate(folder: Path) -> Path:
-    """Return a new project of the template beside this folder; the workload becomes its model."""
+    """Return a new project in this folder, made by ddpgen with all defaults."""
     ddpgen = str(Path(sys.executable).parent / "ddpgen")
     project = folder / "project"
     subprocess.run([ddpgen, "new", project, "--yes", "--no-git"], check=True, capture_output=True)
     return project
+
+
+def take_over(workload: str, project: Path) -> None:
+    """Give a project the workload in the place of its own model.py and data.py."""
+    shutil.copy(HERE / "workloads" / f"{workload}.py", project / "model.py")
+    (project / "data.py").write_text("from model import build_datasets\n")
 
 
 def setting() -> dict[str, str | int | None]:
