@@ -14,6 +14,7 @@ unexport PYTHON
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+PEERS := $(VENV)/peers
 # launch.sh and the tests find python, ddpgen and the linters here.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -53,7 +54,13 @@ lint: $(READY)
 	done
 	$(BIN)/shellcheck .ci/run
 
-bench: $(READY)
+bench: $(READY) $(PEERS)
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/picture.py
+	$(BIN)/python benchmarks/choices.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/gpu.py
 	$(BIN)/python benchmarks/cli.py
 	$(BIN)/python benchmarks/traps.py
 	PYTHONPATH=template/project $(BIN)/python benchmarks/samplers.py
@@ -78,4 +85,9 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[test]'
+	@touch $@
+
+# The frameworks that `make bench` measures beside; constraints.txt keeps the torch that is there.
+$(PEERS): $(READY)
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[bench]'
 	@touch $@

@@ -135,9 +135,9 @@ def _read(found: list[dict[str, Any]], task: Task, began: float) -> Run:
 
 def generate(folder: Path) -> Path:
     """Return a new project in this folder, made by ddpgen with all defaults."""
-    ddpgen = str(Path(sys.executable).parent / "ddpgen")
     project = folder / "project"
-    subprocess.run([ddpgen, "new", project, "--yes", "--no-git"], check=True, capture_output=True)
+    command = [sys.executable, "-m", "ddpgen", "new", str(project), "--yes", "--no-git"]
+    subprocess.run(command, check=True, capture_output=True)
     return project
 
 

@@ -32,7 +32,6 @@ PROCESSES = (1, 2)
 def examine(workload: str, project: Path, processes: int) -> dict[str, float]:
     """Return the figures of the doctor; times are in seconds."""
     take_over(workload, project)
-    ddpgen = str(Path(sys.executable).parent / "ddpgen")
     options = ["--json", "--device=cpu", f"--processes={processes}"]
     with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as scratch:
         variables = {
@@ -44,7 +43,7 @@ def examine(workload: str, project: Path, processes: int) -> dict[str, float]:
             "BENCH_FOLDER": scratch,
         }
         done = subprocess.run(
-            [ddpgen, "doctor", str(project), *options],
+            [sys.executable, "-m", "ddpgen", "doctor", str(project), *options],
             env={**os.environ, **variables},
             capture_output=True,
             text=True,

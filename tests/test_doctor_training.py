@@ -29,6 +29,7 @@ def test_a_healthy_project_is_green_with_its_figures_and_as_it_was(patient: Pati
     assert figures["gradient_bytes"] == 44  # 10 weights and a bias
     assert 0 < figures["all_reduce_seconds"] < 60
     assert 0 < figures["step_seconds"] < 60
+    assert list(figures["predicted_efficiency"]) == ["8", "64", "512"]
     assert snapshot(patient.folder) == before
 
 
