@@ -12,6 +12,7 @@ from distributed import World, reduce_tensor
 from stopping import StopRequest, watch
 
 LONGEST_WAIT = 1.0  # seconds until a request to stop is seen by all ranks
+REWIND = 1.0  # seconds by which the watch may be late
 
 
 class Exchange:
@@ -29,13 +30,16 @@ class Exchange:
         self.stop = False  # some rank was asked to stop: all do, after this step
         self.save = False  # it is time for a checkpoint
         self._saved_at = time.monotonic()
+        self._watched_at = float("-inf")
         self.restart(0)
 
     def restart(self, step: int) -> None:
         """Start to measure steps from here, where all ranks are: a new epoch, an evaluation."""
         self._step, self._time = step, time.monotonic()
         self._next = step + 1
-        watch(self.config.step_timeout)
+        if self._time - self._watched_at >= REWIND:  # it is a thread: not a new one each time
+            watch(self.config.step_timeout + REWIND)
+            self._watched_at = self._time
 
     def saved(self) -> None:
         """Take note of a checkpoint: the minutes to the next one count from here."""

@@ -151,7 +151,8 @@ class Batches(Dataset[Batch]):
         """Return the collated batch."""
         epoch, indices = key
         if isinstance(self.dataset, TensorDataset):  # nothing random, and indexed all at once
-            return tuple(tensor[indices] for tensor in self.dataset.tensors)
+            rows = torch.tensor(indices)
+            return tuple(tensor[rows] for tensor in self.dataset.tensors)
         with kept_random_state():  # without workers, dropout draws from the same states
             return self.collate([self._sample(epoch, index) for index in indices])
 

@@ -18,11 +18,12 @@ class Meter:
     """Loss, speed, and time spent waiting for data. Adding to it waits for nothing."""
 
     def __init__(self, world: World) -> None:
-        self._zeros = torch.zeros(2, device=world.device)
+        self._zeros = torch.zeros(2, dtype=torch.float64, device=world.device)
         self.start_epoch()
 
     def start_epoch(self) -> None:
         """Forget everything: no average spans two epochs or the evaluation between them."""
+        self._losses: list[Tensor] = []  # that are not in the sums yet
         self._sums = self._earlier_sums = self._zeros  # of losses, and of 1 for each; on the device
         self.steps = self._samples = 0
         self._waited = self._worked = 0.0
@@ -43,26 +44,37 @@ class Meter:
 
         A loss that is not finite is left out: its step is skipped.
         """
-        both = torch.stack((loss, torch.ones_like(loss)))
-        self._sums = self._sums + torch.where(loss.isfinite(), both, self._zeros)
+        self._losses.append(loss)  # to add it now would take some kernels in each step
         self.steps += 1
         self._samples += samples
+
+    def _add_up(self) -> None:
+        """Bring the sums up to date, in float64: no matter when this is done, they are the same."""
+        if self._losses:
+            losses = torch.stack(self._losses).double()
+            finite = losses.isfinite()
+            both = torch.stack((torch.where(finite, losses, 0.0), finite.double()))
+            self._sums = self._sums + both.sum(1)
+            self._losses = []
 
     @property
     def loss(self) -> Tensor:
         """The mean loss of this rank since the last reading, still on the device."""
-        return self._sums[0] / self._sums[1]
+        self._add_up()
+        return (self._sums[0] / self._sums[1]).float()
 
     @property
     def epoch_loss(self) -> Tensor:
         """The mean loss of this rank in this epoch, still on the device."""
+        self._add_up()
         sums = self._earlier_sums + self._sums
-        return sums[0] / sums[1]
+        return (sums[0] / sums[1]).float()
 
     def read(self, loss: float, lr: float, skipped: float) -> dict[str, float]:
         """Return what a log line says, with the loss averaged over ranks, and start again."""
         now = time.perf_counter()
         speed = self._samples / (now - self._start)
+        self._add_up()
         self._earlier_sums = self._earlier_sums + self._sums
         self._sums, self._samples, self._start = self._zeros, 0, now
         line = {"loss": loss, "lr": lr, "samples_per_second": speed}

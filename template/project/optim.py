@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from batches import BatchPlan
 from config import Config, SettingsError
 from state import Progress
 
-AUTOCAST = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def build_optimizer(config: Config, model: nn.Module) -> Optimizer:
@@ -87,10 +88,11 @@ class Stepper:
             return None
         return AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self) -> AbstractContextManager[None]:
         """Return the context for a forward pass and its loss."""
-        dtype = AUTOCAST[self.config.precision]
-        return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
+        if self.config.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, AUTOCAST[self.config.precision])
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of this loss; fp16 scales it, or small gradients would be zero."""

@@ -116,12 +116,12 @@ def _step_of(line: str) -> float:
 def _open_tensorboard(tracker: Tracker, config: Config, step: int) -> None:
     from torch.utils.tensorboard import SummaryWriter  # slow to import: only when it is used
 
-    writer = SummaryWriter(str(config.run_folder), purge_step=step + 1)
+    # Its thread writes once a second; to wait for it here would cost more than the scalars.
+    writer = SummaryWriter(str(config.run_folder), purge_step=step + 1, flush_secs=1)
 
     def write(metrics: Mapping[str, float], step: int) -> None:
         for name, value in metrics.items():
             writer.add_scalar(name, value, step)
-        writer.flush()
 
     def show(name: str, shown: str | Tensor, step: int) -> None:
         if isinstance(shown, str):
