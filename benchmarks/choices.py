@@ -33,9 +33,9 @@ from torch.optim import AdamW
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
 from paired import Estimate, ratio
+from results_folder import earlier_rounds, write
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 SIZES = {"linear": (32, 40), "cnn": (16, 4), "transformer": (8, 4)}  # batch, steps of a block
 LOG_EVERY = 10
 LR = 1e-3
@@ -246,15 +246,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         worker(options.seconds, options.worker)
-    there = RESULTS / "choices.json"
-    rounds = json.loads(there.read_text())["rounds"] if options.only and there.exists() else {}
+    rounds = earlier_rounds("choices")
     for name in [options.only] if options.only else SIZES:
         rounds[name] = measure(name, options.seconds)
     where = {"torch": torch.__version__, "python": platform.python_version()}
     report = {**where, "cpus": os.cpu_count(), "rounds": rounds}
-    RESULTS.mkdir(exist_ok=True)
-    there.write_text(json.dumps(report) + "\n")
-    (RESULTS / "choices.md").write_text(table(report))
+    write("choices", report, table(report))
     print(table(report), end="")
 
 

@@ -10,7 +10,6 @@ the table says that nothing was measured, and a rehearsal only prints.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import tempfile
@@ -22,9 +21,9 @@ from typing import Any
 import torch
 
 from paired import ratio
-from running import HERE, Task, generate, run, setting
+from results_folder import write
+from running import Task, generate, run, setting
 
-RESULTS = HERE / "results"
 LARGE = {"BENCH_LARGE": "1", "BENCH_BF16": "1"}
 TASKS = {
     "cnn": Task("cnn", batch_size=128, block=20, variables=LARGE),
@@ -90,17 +89,10 @@ def main() -> None:
             last = time.monotonic() - begun
             if options.rehearse:
                 break
-            write(report)
+            write("gpu", report, table(report))
     if not options.rehearse:
-        write(report)
+        write("gpu", report, table(report))
     print(table(report), end="")
-
-
-def write(report: dict[str, Any]) -> None:
-    """Write the two result files."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
-    (RESULTS / "gpu.md").write_text(table(report))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ python benchmarks/picture.py
 
 from __future__ import annotations
 
-import json
-
 from matplotlib import pyplot
 
-from training import NAMES, RESULTS, against
+from results_folder import FOLDER, earlier_rounds
+from training import NAMES, against
 
 COLOURS = {"ours": "#c0392b", "bare": "#333333"}
 OTHERS = "#7f8c8d"
@@ -18,7 +17,7 @@ LONGEST = 4.0  # times BARE; a longer bar is cut, its number is written beside i
 
 def main() -> None:
     """Draw a panel for each workload: one bar for each loop, its interval, its number."""
-    rounds = json.loads((RESULTS / "training.json").read_text())["rounds"]
+    rounds = earlier_rounds("training")
     pyplot.rcParams.update({"svg.hashsalt": "ddpgen", "font.size": 9})  # the same file each time
     figure, panels = pyplot.subplots(1, len(rounds), figsize=(11, 3.2), sharey=True)
     loops = list(reversed(NAMES))
@@ -36,7 +35,7 @@ def main() -> None:
     panels[0].set_yticks(range(len(loops)), [NAMES[loop].split(":")[0] for loop in loops])
     figure.supxlabel("time of a step, BARE = 1; line: where the median lies with 95 %")
     figure.tight_layout()
-    figure.savefig(RESULTS / "training.svg", metadata={"Date": None})
+    figure.savefig(FOLDER / "training.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

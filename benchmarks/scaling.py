@@ -22,10 +22,10 @@ from typing import Any
 
 from ddpgen.doctor.scaling import Link, efficiency
 from ddpgen.doctor.trial import FORESEEN
+from results_folder import earlier_rounds, write
 from running import HERE, generate, setting, take_over
 from training import TASKS
 
-RESULTS = HERE / "results"
 PROCESSES = (1, 2)
 
 
@@ -118,16 +118,14 @@ def main() -> None:
     options = parser.parse_args()
     rounds: dict[str, Any] = {name: [] for name in TASKS}
     if options.more:
-        rounds = json.loads((RESULTS / "scaling.json").read_text())["rounds"]
+        rounds |= earlier_rounds("scaling")
     report = {"setting": setting(), "rounds": rounds}
     with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
         project = generate(Path(folder))
         for _ in range(options.rounds):
             for name, found in rounds.items():
                 found.append({str(count): examine(name, project, count) for count in PROCESSES})
-            RESULTS.mkdir(exist_ok=True)
-            (RESULTS / "scaling.json").write_text(json.dumps(report, indent=1) + "\n")
-            (RESULTS / "scaling.md").write_text(table(report))
+            write("scaling", report, table(report))
     print(table(report), end="")
 
 

@@ -10,7 +10,6 @@ Writes results/startup.json and results/startup.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import re
@@ -23,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from paired import difference
+from results_folder import earlier_rounds, write
 from running import HERE, Task, generate, run, setting
 
-RESULTS = HERE / "results"
 TASK = Task("linear", batch_size=32, block=1, steps=2)
 BOUND = 0.1  # seconds after BARE
 SHOWN = 0.01  # of all imports of a process; what takes less is summed up as "others"
@@ -81,7 +80,7 @@ def _imports(command: list[str], project: Path) -> dict[str, float]:
 
 def table(report: dict[str, Any]) -> str:
     """Write the results as Markdown."""
-    rounds, where = report["rounds"], report["setting"]
+    where, rounds = report["setting"], report["rounds"]["first step"]
     ours, bare = ([each[loop] for each in rounds] for loop in ("ours", "bare"))
     late = difference(ours, bare)
     lines = [
@@ -102,7 +101,9 @@ def table(report: dict[str, Any]) -> str:
         "| package | " + " | ".join(PROCESSES) + " |",
         "|---|" + "---:|" * len(PROCESSES),
     ]
-    spent = {name: _medians([each[name] for each in report["imports"]]) for name in PROCESSES}
+    spent = {
+        name: _medians([each[name] for each in report["rounds"]["imports"]]) for name in PROCESSES
+    }
     totals = [sum(each.values()) for each in spent.values()]
     large = {
         package
@@ -130,19 +131,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--more", action="store_true", help="keep the rounds that are there")
     options = parser.parse_args()
-    report: dict[str, Any] = {"rounds": [], "imports": []}
+    rounds: dict[str, Any] = {"first step": [], "imports": []}
     if options.more:
-        report = json.loads((RESULTS / "startup.json").read_text())
-    report["setting"] = setting()
+        rounds |= earlier_rounds("startup")
+    report = {"setting": setting(), "rounds": rounds}
     with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
         project = generate(Path(folder))
         for number in range(options.rounds):
-            report["rounds"].append(first_steps(project))
+            rounds["first step"].append(first_steps(project))
             if number % 3 == 0:
-                report["imports"].append(imports(project))
-            RESULTS.mkdir(exist_ok=True)
-            (RESULTS / "startup.json").write_text(json.dumps(report, indent=1) + "\n")
-            (RESULTS / "startup.md").write_text(table(report))
+                rounds["imports"].append(imports(project))
+            write("startup", report, table(report))
     print(table(report), end="")
 
 

@@ -13,7 +13,6 @@ that are there.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -23,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from paired import Estimate, ratio
-from running import HERE, LOOPS, Task, generate, run, setting
+from results_folder import earlier_rounds, write
+from running import LOOPS, Task, generate, run, setting
 
-RESULTS = HERE / "results"
 TASKS = {
     "linear": Task("linear", batch_size=32, block=200),
     "cnn": Task("cnn", batch_size=32, block=10),
@@ -115,13 +114,6 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(report: dict[str, Any]) -> None:
-    """Write the two result files."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "training.json").write_text(json.dumps(report, indent=1) + "\n")
-    (RESULTS / "training.md").write_text(table(report))
-
-
 def main() -> None:
     """Measure, write the results after each round and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -131,17 +123,15 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [options.only] if options.only else list(TASKS)
     report: dict[str, Any] = {"setting": setting(), "rounds": {}}
-    if options.more or options.only:
-        there = json.loads((RESULTS / "training.json").read_text())["rounds"]
-        report["rounds"] = {
-            name: there[name] for name in there if options.more or name not in chosen
-        }
+    for name, rounds in earlier_rounds("training").items():
+        if options.more or name not in chosen:
+            report["rounds"][name] = rounds
     with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
         project = generate(Path(folder))
         for _ in range(options.rounds):
             for name in chosen:
                 report["rounds"].setdefault(name, []).append(measure(TASKS[name], project))
-                write(report)
+                write("training", report, table(report))
     print(table(report), end="")
 
 
