@@ -60,12 +60,14 @@ class Run:
 
     Attributes:
         first_step: from the start of the command to the end of the first step.
-        blocks: the mean time of a step in each block.
+        blocks: the mean time of a step in each block, on rank 0, which logs.
+        cpu_blocks: the same in CPU time, of all its threads, without those of loader workers.
         loss: of the last step, averaged over the processes.
     """
 
     first_step: float
     blocks: list[float]
+    cpu_blocks: list[float]
     loss: float
 
     @property
@@ -127,10 +129,13 @@ def _command(loop: str, task: Task, project: Path, processes: int) -> list[str]:
 
 def _read(found: list[dict[str, Any]], task: Task, began: float) -> Run:
     notes = {int(call): when for call, when in found[0]["times"].items()}
-    calls = range(WARM_UP * task.block, task.all_steps, task.block)
-    blocks = [(notes[call + task.block] - notes[call]) / task.block for call in calls[:-1]]
-    losses = [rank["loss"] for rank in found]
-    return Run(notes[1] - began, blocks, statistics.mean(losses))
+    calls = range(WARM_UP * task.block, task.all_steps - task.block, task.block)
+    clock, cpu = (
+        [(notes[call + task.block][kind] - notes[call][kind]) / task.block for call in calls]
+        for kind in (0, 1)
+    )
+    loss = statistics.mean(rank["loss"] for rank in found)
+    return Run(notes[1][0] - began, clock, cpu, loss)
 
 
 def generate(folder: Path) -> Path:
