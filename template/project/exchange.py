@@ -12,7 +12,7 @@ from distributed import World, reduce_tensor
 from stopping import StopRequest, watch
 
 LONGEST_WAIT = 1.0  # seconds until a request to stop is seen by all ranks
-REWIND = 1.0  # seconds by which the watch may be late
+REWIND = 1.0  # seconds by which the watch may be late, never early
 
 
 class Exchange:
