@@ -1,0 +1,53 @@
+"""Protects what is done seldom so that a step stays cheap: adding up losses, setting the watch."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import exchange
+from config import Config
+from distributed import World
+from exchange import Exchange
+from meter import Meter
+
+ALONE = World(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"))
+LOSSES = [0.1, 0.7, float("nan"), 1e8, 0.3, float("inf"), 0.2]
+FINITE = torch.tensor([0.1, 0.7, 1e8, 0.3, 0.2], dtype=torch.float32)
+
+
+@pytest.mark.parametrize("asked_after", [{7}, {1, 2, 3, 4, 5, 6, 7}, {3, 6, 7}])
+def test_the_mean_loss_does_not_depend_on_when_it_is_asked_for(asked_after: set[int]) -> None:
+    """A run that exchanges more often, because its steps are slow, logs the same."""
+    meter = Meter(ALONE)
+    for number, loss in enumerate(LOSSES, start=1):
+        meter.add(torch.tensor(loss), samples=32)
+        if number in asked_after:
+            mean = meter.loss
+    assert mean.item() == FINITE.double().mean().float().item()
+
+
+def test_a_log_line_starts_a_new_mean_and_the_epoch_keeps_all() -> None:
+    meter = Meter(ALONE)
+    for loss in (1.0, 3.0):
+        meter.add(torch.tensor(loss), samples=32)
+    meter.read(2.0, lr=0.1, skipped=0.0)
+    meter.add(torch.tensor(8.0), samples=32)
+    assert (meter.loss.item(), meter.epoch_loss.item(), meter.steps) == (8.0, 4.0, 3)
+    meter.start_epoch()
+    meter.add(torch.tensor(5.0), samples=32)
+    assert (meter.loss.item(), meter.epoch_loss.item(), meter.steps) == (5.0, 5.0, 1)
+
+
+def test_the_watch_is_set_anew_while_steps_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after every step, as it is a thread; and it never ends a run that took its steps."""
+    now, ends = 100.0, list[float]()
+    monkeypatch.setattr(exchange, "StopRequest", SimpleNamespace)
+    monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(exchange, "watch", lambda seconds: ends.append(now + seconds))
+    talks = Exchange(Config(step_timeout=20.0), ALONE)
+    for step in range(100):
+        talks.restart(step)
+        assert 20.0 <= ends[-1] - now <= 21.0
+        now += 0.3
+    assert len(ends) == 25  # in 30 seconds
