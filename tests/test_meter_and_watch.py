@@ -12,8 +12,8 @@ from exchange import Exchange
 from meter import Meter
 
 ALONE = World(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"))
-LOSSES = [0.1, 0.7, float("nan"), 1e8, 0.3, float("inf"), 0.2]
-FINITE = torch.tensor([0.1, 0.7, 1e8, 0.3, 0.2], dtype=torch.float32)
+LOSSES = [1e8, 1.0, float("nan"), 1.0, 1.0, float("inf"), 1.0]  # float32 knows no 1e8 + 1
+FINITE = torch.tensor([1e8, 1.0, 1.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize("asked_after", [{7}, {1, 2, 3, 4, 5, 6, 7}, {3, 6, 7}])
@@ -34,6 +34,7 @@ def test_a_log_line_starts_a_new_mean_and_the_epoch_keeps_all() -> None:
     meter.read(2.0, lr=0.1, skipped=0.0)
     meter.add(torch.tensor(8.0), samples=32)
     assert (meter.loss.item(), meter.epoch_loss.item(), meter.steps) == (8.0, 4.0, 3)
+    meter.add(torch.tensor(9.0), samples=32)
     meter.start_epoch()
     meter.add(torch.tensor(5.0), samples=32)
     assert (meter.loss.item(), meter.epoch_loss.item(), meter.steps) == (5.0, 5.0, 1)
