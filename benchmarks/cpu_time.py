@@ -1,7 +1,6 @@
 """CPU time of commands that take turns: what the benchmarks of the command line have in common."""
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -12,7 +11,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results"
+import results_folder
+
 Samples = dict[str, list[float]]  # seconds of CPU, by command
 
 
@@ -37,10 +37,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as folder:
         samples = measure(Path(folder), rounds)
     report = {"machine": machine(), "unit": "seconds of CPU, user + system", "samples": samples}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
     text = "\n".join([*times(samples, rounds), "", *comparisons(samples)]) + "\n"
-    (RESULTS / f"{name}.md").write_text(text)
+    results_folder.write(name, report, text)
     print(text, end="")
 
 
