@@ -56,6 +56,7 @@ class Choices:
     zero_in_place: bool = False
     accumulate: int = 1
     no_sync: str = "forward and backward"  # or "backward", "no"
+    evaluate: str = ""  # no training: sums exchanged "at the end", or a mean at "each batch"
 
 
 PLAIN = Choices()
@@ -81,7 +82,12 @@ COMPARISONS = {
         replace(PLAIN, accumulate=4),
         replace(PLAIN, accumulate=4, no_sync="backward"),
     ),
+    "evaluation: one collective at its end": (
+        replace(PLAIN, evaluate="at the end"),
+        replace(PLAIN, evaluate="each batch"),
+    ),
 }
+EVALUATED = 40  # batches of an evaluation
 
 
 class Whole(Dataset[Any]):
@@ -146,6 +152,25 @@ def loop(choices: Choices, workload: Any, size: int) -> Iterator[None]:
         yield
 
 
+@torch.inference_mode()
+def evaluation(choices: Choices, workload: Any, size: int) -> Iterator[None]:
+    """Evaluate for ever; each `next` is one batch."""
+    model = workload.build_model().eval()
+    source = batches(choices, workload.build_datasets()[0], size)
+    total = torch.zeros(())
+    for number in range(1, sys.maxsize):
+        batch = next(source)
+        loss = workload.loss_fn(model(batch[0]), batch)
+        if choices.evaluate == "each batch":
+            distributed.all_reduce(loss)
+        total = total + loss
+        if number % EVALUATED == 0:
+            distributed.all_reduce(total)
+            total.item()
+            total = torch.zeros(())
+        yield
+
+
 def look_at_norm(how: str, model: nn.Module) -> None:
     """Ask for a number that is finite when every gradient is."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -162,7 +187,10 @@ def worker(seconds: float, file: Path) -> None:
     size, block = SIZES[name]
     workload = import_module(name)
     every = {each for pair in COMPARISONS.values() for each in pair}
-    loops = {each: loop(each, workload, size) for each in sorted(every, key=repr)}
+    loops = {
+        each: (evaluation if each.evaluate else loop)(each, workload, size)
+        for each in sorted(every, key=repr)
+    }
     order = random.Random(0)  # the same on both
     end = time.monotonic() + seconds
     while agree(time.monotonic() < end):
