@@ -19,11 +19,13 @@ class Estimate:
         median: of the rounds.
         low: and `high`: the interval has the true median with a probability of CONFIDENCE, or as
             near to it as so few rounds come.
+        rounds: how many there were.
     """
 
     median: float
     low: float
     high: float
+    rounds: int
 
     def __str__(self) -> str:
         """Write the median with its interval."""
@@ -31,6 +33,8 @@ class Estimate:
 
     def verdict(self, bound: float) -> str:
         """Say whether it is at most the bound."""
+        if 2 * 0.5**self.rounds > 1 - CONFIDENCE:
+            return "too few rounds to tell"
         if self.high <= bound:
             return "yes"
         if self.low > bound:
@@ -42,7 +46,7 @@ def estimate(values: Iterable[float]) -> Estimate:
     """Return the median of one value for each round."""
     ordered = sorted(values)
     cut = _left_out(len(ordered))
-    return Estimate(statistics.median(ordered), ordered[cut], ordered[-1 - cut])
+    return Estimate(statistics.median(ordered), ordered[cut], ordered[-1 - cut], len(ordered))
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:

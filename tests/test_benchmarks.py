@@ -38,6 +38,7 @@ def test_the_interval_leaves_out_what_chance_allows() -> None:
 
 def test_a_bound_within_the_interval_is_left_open() -> None:
     """A finding needs the whole interval on one side."""
-    found = estimate([1.0, 1.1, 1.2])
+    assert estimate([1.0] * 5).verdict(2.0) == "too few rounds to tell"
+    found = estimate([1.0, 1.1, 1.1, 1.1, 1.1, 1.2])
     verdicts = [found.verdict(bound) for bound in (1.2, 1.1, 0.9)]
     assert verdicts == ["yes", "too noisy to tell", "no"]
