@@ -77,9 +77,11 @@ class StopRequest:
 def watch(seconds: float) -> None:
     """End this process unless called again within so many seconds; first print all its stacks.
 
-    The timer runs in C, so it also ends a process whose main thread hangs inside a collective.
+    The timer runs in C, so it also ends a process whose main thread hangs inside a collective. The
+    processes of a machine print one after the other: their lines would mix.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True)
+    turn = int(os.environ.get("LOCAL_RANK", "0"))
+    faulthandler.dump_traceback_later(seconds + 0.2 * turn, exit=True)
 
 
 def end_soon() -> None:
