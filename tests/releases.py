@@ -46,6 +46,12 @@ def _newest(template: Path) -> None:
 _STEPS: dict[str, Callable[[Path], None]] = {OLD: _old, NEW: _new, NEWEST: _newest}
 
 
+def copy_checkout(checkout: Path, folder: Path) -> Path:
+    """Copy a checkout, but not what a Python that runs there just now is compiling."""
+    shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
 def make_checkout(folder: Path) -> Path:
     """Copy what the tool is made of, as a fresh clone has it."""
     junk = shutil.ignore_patterns("__pycache__", "*.pyc", ".*_cache", "runs")
@@ -70,7 +76,7 @@ def make_releases(folder: Path) -> None:
         if earlier is None:
             make_checkout(checkout)
         else:
-            shutil.copytree(earlier, checkout, ignore=shutil.ignore_patterns("__pycache__"))
+            copy_checkout(earlier, checkout)
         step(checkout / "template")
         done = release(checkout, version)
         assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from releases import NEW, NEWEST, OLD, at, release, with_home
+from releases import NEW, NEWEST, OLD, at, copy_checkout, release, with_home
 from support import ROOT, Tool, commit, edit, git
 
 from ddpgen import store
@@ -69,7 +69,7 @@ def test_no_record_has_changed_since_it_was_committed() -> None:
 
 def test_a_record_that_changes_later_is_noticed(shelf: Path, tmp_path: Path) -> None:
     """So that the test above cannot be green because it looks for nothing."""
-    checkout = shutil.copytree(shelf / NEW, tmp_path / "checkout")
+    checkout = copy_checkout(shelf / NEW, tmp_path / "checkout")
     git(checkout, "init", "--quiet")
     commit(checkout)
     assert changed_records(checkout) == []
@@ -137,7 +137,7 @@ def test_a_template_that_is_worked_on_is_a_snapshot(
     tool: Tool, shelf: Path, tmp_path: Path
 ) -> None:
     """No release, no commit and no tag is needed to try an edited template on a project."""
-    checkout = shutil.copytree(shelf / OLD, tmp_path / OLD)
+    checkout = copy_checkout(shelf / OLD, tmp_path / OLD)
     (checkout / "bin/ddpgen").write_text(
         f'#!/bin/sh\nPYTHONPATH="{checkout}" exec "{sys.executable}" -m ddpgen "$@"\n'
     )
@@ -174,7 +174,7 @@ def test_new_is_whole_where_the_store_cannot_be_written(tool: Tool, shelf: Path)
 @pytest.fixture
 def checkout(shelf: Path, tmp_path: Path) -> Path:
     """A checkout in which the template has changed since its newest release."""
-    folder = shutil.copytree(shelf / NEW, tmp_path / "checkout")
+    folder = copy_checkout(shelf / NEW, tmp_path / "checkout")
     edit(folder / "template/project/notes.py", "new", "newer")
     return folder
 
@@ -208,7 +208,7 @@ def test_a_release_that_cannot_be_is_refused(checkout: Path, version: str, words
 
 
 def test_a_template_that_has_not_changed_is_not_released_again(shelf: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(shelf / NEW, tmp_path / "checkout")
+    folder = copy_checkout(shelf / NEW, tmp_path / "checkout")
     assert "there is nothing to release" in release(folder, "100.1.1").stderr
 
 
