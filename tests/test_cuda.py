@@ -225,8 +225,8 @@ def test_precision_is_for_the_device_of_this_process(
 ) -> None:
     """Red with "cuda" or "cpu" written out; only fp16 has gradients that need a scale."""
     seen: list[tuple[Any, ...]] = []
-    zero = torch.zeros(())
-    monkeypatch.setattr(torch, "zeros", lambda *size, device: zero)
+    one = torch.ones(())
+    monkeypatch.setattr(torch, "ones", lambda *size, device: one)
     monkeypatch.setattr(
         torch.amp, "GradScaler", lambda device, enabled: seen.append((device, enabled))
     )

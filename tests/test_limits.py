@@ -23,7 +23,7 @@ def build_model(config):
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_is_skipped_on_all(project: Project) -> None:
-    """Protects `_skip_if_not_finite` in optim.py, `isfinite` in meter.py, and the count."""
+    """Protects `_skip` and `count` in optim.py, and `isfinite` in meter.py."""
     project.append("model.py", KEEP_MODEL)
     project.before("model.py", "loss_fn", HASHES + NAN.format(calls="(3, 4, 9)"))
     job = project.run("--batch-size", "8", "--epochs", "1", "--log-every", "5")
@@ -41,7 +41,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_is_skipped_on_all(project: Projec
 
 
 def test_too_many_skipped_steps_in_a_row_end_the_run(project: Project) -> None:
-    """Protects `give_up_if_stuck` in optim.py, and leave(WRONG_SETTINGS): no restart follows."""
+    """Protects the end of `count` in optim.py, and leave(WRONG_SETTINGS): no restart follows."""
     project.before("model.py", "loss_fn", NAN.format(calls="range(3, 10**9)"))
     job = project.run("--log-every", "1", "--max-skipped-steps", "4", MAX_RESTARTS="2")
     assert job.code == 2

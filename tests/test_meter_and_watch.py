@@ -13,31 +13,44 @@ from meter import Meter
 
 ALONE = World(rank=0, local_rank=0, world_size=1, device=torch.device("cpu"))
 LOSSES = [2.0**24, 1.0, float("nan"), 1.0, float("inf")]  # float32 knows no 2**24 + 1
-MEAN = (2**24 + 2) / 3  # which float32 can say: 5592406
+MEAN = (2**24 + 2) / 3
+
+
+def take(meter: Meter, losses: list[float]) -> None:
+    """Take a step for each loss."""
+    for loss in losses:
+        meter.add(torch.tensor(loss), samples=32)
+
+
+def exchange_losses(meter: Meter) -> None:
+    """Count the steps as the training loop does, for one process."""
+    meter.count([loss.item() for loss in meter.losses])
 
 
 @pytest.mark.parametrize("asked_after", [{5}, {1, 2, 3, 4, 5}, {2, 5}])
-def test_the_mean_loss_does_not_depend_on_when_it_is_asked_for(asked_after: set[int]) -> None:
+def test_the_mean_loss_does_not_depend_on_when_ranks_exchange(asked_after: set[int]) -> None:
     """A run that exchanges more often, because its steps are slow, logs the same."""
     meter = Meter(ALONE)
     for number, loss in enumerate(LOSSES, start=1):
-        meter.add(torch.tensor(loss), samples=32)
+        take(meter, [loss])
         if number in asked_after:
-            mean = meter.loss
-    assert mean.item() == MEAN
+            exchange_losses(meter)
+    assert meter.epoch_loss.item() == meter.read(lr=0.1, skipped=0)["loss"] == MEAN
 
 
 def test_a_log_line_starts_a_new_mean_and_the_epoch_keeps_all() -> None:
     meter = Meter(ALONE)
-    for loss in (1.0, 3.0):
-        meter.add(torch.tensor(loss), samples=32)
-    meter.read(2.0, lr=0.1, skipped=0.0)
-    meter.add(torch.tensor(8.0), samples=32)
-    assert (meter.loss.item(), meter.epoch_loss.item(), meter.steps) == (8.0, 4.0, 3)
-    meter.add(torch.tensor(9.0), samples=32)
+    take(meter, [1.0, 3.0])
+    exchange_losses(meter)
+    assert meter.read(lr=0.1, skipped=0)["loss"] == 2.0
+    take(meter, [8.0])
+    exchange_losses(meter)
+    take(meter, [12.0])  # the last step of the epoch is not counted yet
+    assert (meter.epoch_loss.item(), meter.steps) == (6.0, 4)
+    assert meter.read(lr=0.1, skipped=0)["loss"] == 8.0
     meter.start_epoch()
-    meter.add(torch.tensor(5.0), samples=32)
-    assert (meter.loss.item(), meter.epoch_loss.item(), meter.steps) == (5.0, 5.0, 1)
+    take(meter, [5.0])
+    assert (meter.epoch_loss.item(), meter.steps) == (5.0, 1)
 
 
 def test_the_watch_is_set_anew_while_steps_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

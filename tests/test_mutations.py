@@ -52,7 +52,7 @@ BUGS = {
         "train.py", "when=number < len(window)", "when=True", PARITY, "1 passes, fp32"
     ),
     "the loss of a short last window is divided by the usual number of passes": Bug(
-        "extras.py", "[1 / len(window)] *", "[1 / 4] *", SHORT_WINDOW, "not close"
+        "extras.py", "[1 / passes] *", "[1 / 4] *", SHORT_WINDOW, "not close"
     ),
     "the sampler is not told the epoch": Bug(
         "train.py",

@@ -27,7 +27,7 @@ def listeners(pids: Iterable[int]) -> list[str]:
 
 
 def test_only_this_machine_can_connect_to_a_run(project: Project) -> None:
-    """Protects `meet_here` in launch.py: its file store and its GLOO_SOCKET_IFNAME."""
+    """Protects `meet_here` in machines.py: the rendezvous alone.py and GLOO_SOCKET_IFNAME."""
     job = project.start("--epochs", "100000", "--log-every", "5")
     job.until_step(5)
     found = listeners(job.pids())

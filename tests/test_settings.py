@@ -16,6 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TRAIN = ["--device", "cpu", "--tracker", "none", "--epochs", "1", "--batch-size", "8"]
+NOTE_TYRO = """
+import sys
+
+_build_datasets = build_datasets
+
+
+def build_datasets(config):
+    print("imported tyro:", "tyro" in sys.modules)
+    return _build_datasets(config)
+"""
 BOX = re.compile(r"╭.*?╯\n", re.DOTALL)
 
 
@@ -206,6 +216,16 @@ def test_the_command_line_wins_over_files_and_the_last_file_over_the_others(
     swapped = config_py.load_config([f"--config={other}", f"--config={one}"])
     assert (swapped.epochs, swapped.lr, swapped.compile) == (2, 0.2, True)
     assert swapped.clip_grad_norm == 2.0
+
+
+def test_launch_py_reads_the_settings_once_for_all_processes(project: Path) -> None:
+    """Red without SETTINGS_FILE in launch.py, or where load_config does not look for it."""
+    with (project / "data.py").open("a") as file:
+        file.write(NOTE_TYRO)
+    done = launch(project, *TRAIN, "--lr", "0.3")
+    assert done.code == 0, done.err
+    assert done.out.count("imported tyro: False") == 2
+    assert "lr = 0.3\n" in (project / "runs/default/config.toml").read_text()
 
 
 @pytest.mark.parametrize("value", [True, False])

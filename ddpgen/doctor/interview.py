@@ -9,7 +9,15 @@ from ddpgen.doctor import processes
 from ddpgen.doctor.patient import Patient
 
 # Of a run that the doctor may be started from: they would make its processes part of that run.
-FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "STORE_FILE", "EXIT_CODE_FILE", "LAUNCHER_PID")
+FOREIGN = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "STORE_FILE",
+    "EXIT_CODE_FILE",
+    "LAUNCHER_PID",
+    "SETTINGS_FILE",
+)
 
 
 @dataclass(frozen=True)

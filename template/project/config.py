@@ -3,8 +3,11 @@
 Those of your own model and data are in settings.py.
 """
 
+# ruff: noqa: UP045 - for `int | None` tyro would import typeguard, in 0.05 s of each start.
 from __future__ import annotations
 
+import os
+import pickle
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -12,10 +15,9 @@ from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Optional
 
 import tomli_w
-import tyro
 
 from settings import Settings
 
@@ -50,7 +52,7 @@ class Config(Settings):
     """Samples on EACH process in one forward pass."""
     accumulate: int = 1
     """Forward passes for one optimizer step."""
-    global_batch_size: int | None = None
+    global_batch_size: Optional[int] = None
     """Samples of one optimizer step on all processes together. When given, `accumulate` follows
     from it and batch_size is the most that fits: the number of processes then changes nothing."""
     num_workers: int = 0
@@ -71,7 +73,7 @@ class Config(Settings):
     """Momentum of SGD."""
     weight_decay: float = 0.01
     """Weight decay."""
-    clip_grad_norm: float | None = None
+    clip_grad_norm: Optional[float] = None
     """Scale gradients down to this norm."""
     max_skipped_steps: int = 20
     """Steps with a gradient that is not finite are skipped; so many in a row end the run."""
@@ -79,7 +81,7 @@ class Config(Settings):
     # How it is computed
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Precision of the forward pass (autocast); the weights stay in fp32."""
-    ema_decay: float | None = None
+    ema_decay: Optional[float] = None
     """Keep an exponential moving average of the weights; it is what is evaluated then."""
     compile: bool = False
     """Compile the model with torch.compile."""
@@ -99,17 +101,17 @@ class Config(Settings):
     """The validation metric that chooses best.pt."""
     best_mode: Literal["min", "max"] = "min"
     """Whether a smaller or a larger best_metric is better."""
-    patience: int | None = None
+    patience: Optional[int] = None
     """Stop after so many epochs in which best_metric did not get better."""
-    log_every: int = 10
+    log_every: int = 50
     """Optimizer steps between two log lines; only these steps wait for the device."""
     tracker: Literal["tensorboard", "wandb", "mlflow", "none"] = "tensorboard"
     """Where curves go besides runs/NAME/metrics.jsonl."""
 
     # Checkpoints and faults
-    save_every_steps: int | None = None
+    save_every_steps: Optional[int] = None
     """Save a checkpoint every so many optimizer steps, besides the one of each epoch."""
-    save_every_minutes: float | None = None
+    save_every_minutes: Optional[float] = None
     """Save a checkpoint every so many minutes, besides the one of each epoch."""
     keep_checkpoints: int = 3
     """Checkpoints that are kept, besides the best."""
@@ -122,9 +124,9 @@ class Config(Settings):
     """Seconds after which a process that waits for the others in a collective gives up."""
 
     # For debugging
-    limit_steps: int | None = None
+    limit_steps: Optional[int] = None
     """Stop after so many optimizer steps."""
-    overfit_batches: int | None = None
+    overfit_batches: Optional[int] = None
     """Train on the first so many batches only, again and again."""
     eval_only: bool = False
     """Evaluate the newest checkpoint and stop."""
@@ -206,6 +208,8 @@ def _names_a_folder(name: str) -> bool:
 def load_config(arguments: Sequence[str] | None = None, *, quiet: bool = False) -> Config:
     """Read configs/default.toml, the files given by --config, then the command line; the last wins.
 
+    A process that launch.py has started gets what launch.py has read.
+
     Args:
         arguments: The command line; sys.argv[1:] when None.
         quiet: Print nothing (for all ranks but one); the exit code is the same.
@@ -213,6 +217,9 @@ def load_config(arguments: Sequence[str] | None = None, *, quiet: bool = False) 
     Raises:
         SystemExit: With code 2 after a message about a wrong setting, 0 after --help.
     """
+    if arguments is None and "SETTINGS_FILE" in os.environ:
+        handed_over: Config = pickle.loads(Path(os.environ["SETTINGS_FILE"]).read_bytes())
+        return handed_over
     words = list(sys.argv[1:] if arguments is None else arguments)
     config = Config()
     try:
@@ -227,6 +234,8 @@ def load_config(arguments: Sequence[str] | None = None, *, quiet: bool = False) 
 
 
 def _parse(words: list[str], default: Config, quiet: bool, file: Path | None = None) -> Config:
+    import tyro  # slow: not in a process that does not parse
+
     try:
         return tyro.cli(
             Config,

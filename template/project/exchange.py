@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ class Exchange:
         """Say whether all ranks exchange after this step."""
         return step >= self._next
 
-    def run(self, step: int, *values: Tensor) -> list[float]:
+    def run(self, step: int, *groups: list[Tensor]) -> list[list[float]]:
         """Return the means of scalars over ranks. A collective: call where `due`, on every rank.
 
         It also sets `stop` and `save`, waits for the device and feeds the watchdog.
@@ -61,12 +62,13 @@ class Exchange:
             float(self.request.signal != 0),
             float(minutes is not None and now - self._saved_at > 60 * minutes),
         )
-        mine = torch.tensor(wishes, dtype=torch.float64, device=self.world.device)
-        numbers = [value.double().reshape(1) for value in values]
-        means = reduce_tensor(torch.cat([*numbers, mine])).tolist()
-        seconds, stop, save = means[len(values) :]
+        numbers = torch.tensor(wishes, dtype=torch.float64, device=self.world.device)
+        if scalars := [scalar for group in groups for scalar in group]:
+            numbers = torch.cat((torch.stack(scalars), numbers))
+        *means, seconds, stop, save = reduce_tensor(numbers).tolist()
         self.stop, self.save = stop > 0, save > 0
         wait = max(1, int(LONGEST_WAIT / seconds)) if seconds > 0 else self.config.log_every
         self.restart(step)
         self._next = min(step + wait, (step // self.config.log_every + 1) * self.config.log_every)
-        return means[: len(values)]
+        rest = iter(means)
+        return [list(islice(rest, len(group))) for group in groups]

@@ -40,11 +40,13 @@ def loss_weight(batch: Batch) -> Tensor:
 def loss_shares(window: list[Batch], device: torch.device) -> Sequence[float | Tensor]:
     """Return what the mean loss of each pass is multiplied by, so that the step's loss is a mean.
 
-    Where model.py has a loss_weight it is a collective: call on every rank. Summed over all ranks
-    the shares make world_size, because DDP divides by that.
+    Empty for a single pass, which there is nothing to weigh against. Where model.py has a
+    loss_weight it is a collective: call on every rank. Summed over all ranks the shares then make
+    world_size, because DDP divides by that.
     """
     if not hasattr(yours, "loss_weight"):
-        return [1 / len(window)] * len(window)  # the true length of the last window
+        passes = len(window)  # the true length of the last window
+        return [1 / passes] * passes if passes > 1 else []
     weights = torch.stack([loss_weight(batch) for batch in window]).float()
     weights = weights.to(device, non_blocking=True)
     return list(weights / reduce_tensor(weights.sum()))

@@ -10,6 +10,7 @@ Exit codes: 0 done; 75 stopped by a signal, the same command goes on; 2 wrong se
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import signal
 import sys
@@ -22,6 +23,8 @@ from stopping import TRY_AGAIN, stop_signals, stopped_mark
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    from config import Config
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -48,10 +51,10 @@ def main() -> None:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "120")  # 30 s: too short for a big save
     os.environ["LAUNCHER_PID"] = str(os.getpid())
     arguments = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
-    raise SystemExit(run(arguments, rendezvous, [str(PROJECT / "train.py"), *options]))
+    raise SystemExit(run(config, arguments, rendezvous, [str(PROJECT / "train.py"), *options]))
 
 
-def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
+def run(config: Config, arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
     """Run torchrun in this process and return the exit code; it hides those of the processes."""
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -64,6 +67,9 @@ def run(arguments: list[str], rendezvous: list[str], program: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="launch-") as folder:
         exit_code = Path(folder, "exit-code")  # which the training writes when it ends well
         os.environ["EXIT_CODE_FILE"] = str(exit_code)
+        settings = Path(folder, "settings")  # for load_config: each process need not parse again
+        settings.write_bytes(pickle.dumps(config))
+        os.environ["SETTINGS_FILE"] = str(settings)
         arguments += [f"--signals-to-handle={handled}", f"--log-dir={folder}"]
         arguments += rendezvous or meet_here(Path(folder))
         try:

@@ -37,19 +37,13 @@ def read_machines() -> tuple[int, int]:
 
 
 def meet_here(folder: Path) -> list[str]:
-    """Return torchrun's options for processes that find each other on this machine alone.
+    """Return torchrun's options for processes that find each other on this machine alone."""
+    import alone  # not above: it imports torch
 
-    They meet in files. torchrun's own way, --standalone, opens two ports to the whole network
-    without any password, and one in two of its restarts fails on them.
-    """
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ["STORE_FILE"] = str(folder / "store")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    return [
-        "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={folder / 'rendezvous'}",
-        "--rdzv-conf=store_type=file",
-    ]
+    # Nobody looks at the endpoint, but without one torchrun prints a warning.
+    return [f"--rdzv-backend={alone.BACKEND}", "--rdzv-endpoint=127.0.0.1"]
 
 
 def meet_at_master(machines: tuple[int, int], restarts: int) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,17 +16,36 @@ from distributed import World, gather_from_ranks
 from loaders import Batch
 
 
+@dataclass
+class Mean:
+    """The mean of numbers; those that are not finite are left out: their steps are skipped."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, number: float) -> None:
+        """Take one more."""
+        if math.isfinite(number):
+            self.total += number
+            self.count += 1
+
+    @property
+    def value(self) -> float:
+        """The mean of what was added."""
+        return self.total / self.count if self.count else math.nan
+
+
 class Meter:
     """Loss, speed, and time spent waiting for data. Adding to it waits for nothing."""
 
     def __init__(self, world: World) -> None:
-        self._zeros = torch.zeros(2, dtype=torch.float64, device=world.device)
+        self.world = world
         self.start_epoch()
 
     def start_epoch(self) -> None:
         """Forget everything: no average spans two epochs or the evaluation between them."""
-        self._losses: list[Tensor] = []  # that are not in the sums yet
-        self._sums = self._earlier_sums = self._zeros  # of losses, and of 1 for each; on the device
+        self.losses: list[Tensor] = []  # this rank's, of the steps that are not counted yet
+        self._line, self._epoch = Mean(), Mean()
         self.steps = self._samples = 0
         self._waited = self._worked = 0.0
         self._start = time.perf_counter()
@@ -40,45 +61,33 @@ class Meter:
             self._worked += before - after
 
     def add(self, loss: Tensor, samples: int) -> None:
-        """Count one optimizer step: this rank's loss (detached) and the samples of all ranks.
-
-        A loss that is not finite is left out: its step is skipped.
-        """
-        self._losses.append(loss)  # to add it now would take some kernels in each step
+        """Take one optimizer step: this rank's loss (detached) and the samples of all ranks."""
+        self.losses.append(loss)  # to read it now would wait for the device
         self.steps += 1
         self._samples += samples
 
-    def _add_up(self) -> None:
-        """Bring the sums up to date, in float64: no matter when this is done, they are the same."""
-        if self._losses:
-            losses = torch.stack(self._losses).double()
-            finite = losses.isfinite()
-            both = torch.stack((torch.where(finite, losses, 0.0), finite.double()))
-            self._sums = self._sums + both.sum(1)
-            self._losses = []
+    def count(self, losses: list[float]) -> None:
+        """Count the steps of `losses`, which exchange.run has averaged over ranks."""
+        self.losses = []
+        for loss in losses:
+            self._line.add(loss)
+            self._epoch.add(loss)
 
-    @property
-    def loss(self) -> Tensor:
-        """The mean loss of this rank since the last reading, still on the device."""
-        self._add_up()
-        return (self._sums[0] / self._sums[1]).float()
+    def read(self, lr: float, skipped: int) -> dict[str, float]:
+        """Return what a log line says, and start again."""
+        now = time.perf_counter()
+        speed = self._samples / (now - self._start)
+        line = {"loss": self._line.value, "lr": lr, "samples_per_second": speed}
+        self._line, self._samples, self._start = Mean(), 0, now
+        return {**line, "skipped_steps": skipped} if skipped else line
 
     @property
     def epoch_loss(self) -> Tensor:
-        """The mean loss of this rank in this epoch, still on the device."""
-        self._add_up()
-        sums = self._earlier_sums + self._sums
-        return (sums[0] / sums[1]).float()
-
-    def read(self, loss: float, lr: float, skipped: float) -> dict[str, float]:
-        """Return what a log line says, with the loss averaged over ranks, and start again."""
-        now = time.perf_counter()
-        speed = self._samples / (now - self._start)
-        self._add_up()
-        self._earlier_sums = self._earlier_sums + self._sums
-        self._sums, self._samples, self._start = self._zeros, 0, now
-        line = {"loss": loss, "lr": lr, "samples_per_second": speed}
-        return {**line, "skipped_steps": skipped} if skipped else line
+        """The mean loss of this epoch; the last steps, not counted yet, are those of this rank."""
+        mean = replace(self._epoch)
+        for loss in self.losses:
+            mean.add(loss.item())
+        return torch.tensor(mean.value, dtype=torch.float64, device=self.world.device)
 
     def compare_ranks(self) -> dict[str, float]:
         """Return milliseconds per step, and which rank waits longest for data. A collective."""

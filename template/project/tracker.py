@@ -8,11 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from tqdm import tqdm
 
 from config import PROJECT, Config
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 Write = Callable[[Mapping[str, float], int], None]
 Show = Callable[[str, str | Tensor, int], None]
@@ -114,22 +119,28 @@ def _step_of(line: str) -> float:
 
 
 def _open_tensorboard(tracker: Tracker, config: Config, step: int) -> None:
-    from torch.utils.tensorboard import SummaryWriter  # slow to import: only when it is used
+    @cache
+    def writer() -> SummaryWriter:
+        from torch.utils.tensorboard import SummaryWriter  # slow: only when it is used
 
-    # Its thread writes once a second; to wait for it here would cost more than the scalars.
-    writer = SummaryWriter(str(config.run_folder), purge_step=step + 1, flush_secs=1)
+        # Its thread writes once a second; to wait for it here would cost more than the scalars.
+        return SummaryWriter(str(config.run_folder), purge_step=step + 1, flush_secs=1)
 
     def write(metrics: Mapping[str, float], step: int) -> None:
         for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
+            writer().add_scalar(name, value, step)
 
     def show(name: str, shown: str | Tensor, step: int) -> None:
         if isinstance(shown, str):
-            writer.add_text(name, shown, step)
+            writer().add_text(name, shown, step)
         else:
-            writer.add_image(name, shown.cpu(), step)
+            writer().add_image(name, shown.cpu(), step)
 
-    tracker.add(write, writer.close)
+    def close() -> None:
+        if writer.cache_info().currsize:
+            writer().close()
+
+    tracker.add(write, close)
     tracker.add_show(show)
 
 

@@ -125,11 +125,11 @@ def train(config: Config, world: World) -> int:
             meter.add(loss, len(window) * plan.samples_per_pass)
             profiler.step()
             if exchange.due(progress.step):  # only here a rank waits for the device and the others
-                loss_and_skips = (meter.loss, stepper.skipped, stepper.skipped_in_a_row)
-                mean, skipped, in_a_row = exchange.run(progress.step, *loss_and_skips)
-                stepper.give_up_if_stuck(in_a_row)
+                losses, skips = exchange.run(progress.step, meter.losses, stepper.skips)
+                meter.count(losses)
+                stepper.count(skips)
                 if progress.step % config.log_every == 0:
-                    line = meter.read(mean, stepper.lr, skipped)
+                    line = meter.read(stepper.lr, stepper.skipped)
                     tracker.log("train", extras.speed(config, model, world, line), progress.step)
             if exchange.stop or progress.step == config.limit_steps:
                 break
@@ -166,17 +166,19 @@ def train_step(
 
     A collective: in the last backward pass DDP averages the gradients over the ranks.
     """
-    total = torch.zeros((), device=device)
-    shares = extras.loss_shares(window, device)
+    losses: list[Tensor] = []
+    shares = extras.loss_shares(window, device)  # none where one pass is the whole step
     for number, batch in enumerate(window, start=1):
         batch = to_device(batch, device)
         with no_sync(ddp, when=number < len(window)):
             with stepper.autocast():
                 output = ddp(batch[0])  # not ddp.module(...): it would not average the gradients
-                loss = loss_fn(output, batch) * shares[number - 1]
+                loss = loss_fn(output, batch)
+                if shares:
+                    loss = loss * shares[number - 1]
             stepper.backward(loss)  # this rank's own loss: DDP divides by the number of ranks
-        total += loss.detach()
-    return total
+        losses.append(loss.detach())
+    return sum(losses[1:], losses[0])
 
 
 @torch.inference_mode()
