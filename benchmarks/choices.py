@@ -37,8 +37,9 @@ from results_folder import earlier_rounds, write
 
 HERE = Path(__file__).resolve().parent
 SIZES = {"linear": (32, 40), "cnn": (16, 4), "transformer": (8, 4)}  # batch, steps of a block
-LOG_EVERY = 10
+LOG_EVERY = 50
 LR = 1e-3
+ONE = torch.ones(())
 Batch = list[Tensor]
 
 
@@ -49,11 +50,11 @@ class Choices:
     optimizer: str = "fused"  # or "foreach", "for loop"
     fetch: str = "batch"  # or "samples", which are collated; "workers": two load the batches
     loss: str = "sometimes"  # when ranks exchange it: or "each step"; "item": it is read as well
-    norm: str = "foreach"  # of the gradients: or "get_total_norm", "none"
+    finite: str = "check"  # are the gradients? or by "foreach" norms, "get_total_norm"; "unasked"
     bucket_view: bool = True
     static_graph: bool = False
     find_unused: bool = False
-    zero_in_place: bool = False
+    forget: str = "by hand"  # the gradients: or by "zero_grad", "zeros" in their place
     accumulate: int = 1
     no_sync: str = "forward and backward"  # or "backward", "no"
     evaluate: str = ""  # no training: sums exchanged "at the end", or a mean at "each batch"
@@ -68,12 +69,14 @@ COMPARISONS = {
     "no loader workers, against two": (PLAIN, replace(PLAIN, fetch="workers")),
     "loss exchanged in log steps only": (PLAIN, replace(PLAIN, loss="each step")),
     "and not read in each step": (PLAIN, replace(PLAIN, loss="item")),
-    "norm by foreach, against get_total_norm": (PLAIN, replace(PLAIN, norm="get_total_norm")),
-    "no look at the gradients' norm": (replace(PLAIN, norm="none"), PLAIN),
+    "check for finite, against foreach norms": (PLAIN, replace(PLAIN, finite="foreach")),
+    "check for finite, against get_total_norm": (PLAIN, replace(PLAIN, finite="get_total_norm")),
+    "no check for finite": (replace(PLAIN, finite="unasked"), PLAIN),
     "find_unused_parameters off": (PLAIN, replace(PLAIN, find_unused=True)),
     "gradient_as_bucket_view": (PLAIN, replace(PLAIN, bucket_view=False)),
     "static_graph": (replace(PLAIN, static_graph=True), PLAIN),
-    "zero_grad sets to None": (PLAIN, replace(PLAIN, zero_in_place=True)),
+    "gradients forgotten, against zero_grad": (PLAIN, replace(PLAIN, forget="zero_grad")),
+    "gradients forgotten, against zeros": (PLAIN, replace(PLAIN, forget="zeros")),
     "no_sync around both, 4 passes": (
         replace(PLAIN, accumulate=4),
         replace(PLAIN, accumulate=4, no_sync="no"),
@@ -126,8 +129,9 @@ def loop(choices: Choices, workload: Any, size: int) -> Iterator[None]:
         static_graph=choices.static_graph,
         find_unused_parameters=choices.find_unused,
     )
+    weights = list(model.parameters())
     kernel = {choices.optimizer: True} if choices.optimizer != "for loop" else {}
-    optimizer = AdamW(model.parameters(), LR, **kernel)  # type: ignore[arg-type]
+    optimizer = AdamW(weights, LR, **kernel)  # type: ignore[arg-type]
     source = batches(choices, workload.build_datasets()[0], size)
     total = torch.zeros(())
     for step in range(1, sys.maxsize):
@@ -140,9 +144,13 @@ def loop(choices: Choices, workload: Any, size: int) -> Iterator[None]:
                 with model.no_sync() if local and not both else nullcontext():
                     loss.backward()
             total = total + loss.detach()
-        look_at_norm(choices.norm, model)
+        look_for_infinity(choices.finite, model)
         optimizer.step()
-        optimizer.zero_grad(set_to_none=not choices.zero_in_place)
+        if choices.forget == "by hand":
+            for weight in weights:
+                weight.grad = None
+        else:
+            optimizer.zero_grad(set_to_none=choices.forget == "zero_grad")
         if choices.loss != "sometimes" or step % LOG_EVERY == 0:
             mean = total.clone()
             distributed.all_reduce(mean)
@@ -171,10 +179,12 @@ def evaluation(choices: Choices, workload: Any, size: int) -> Iterator[None]:
         yield
 
 
-def look_at_norm(how: str, model: nn.Module) -> None:
-    """Ask for a number that is finite when every gradient is."""
+def look_for_infinity(how: str, model: nn.Module) -> None:
+    """Compute a number that says whether every gradient is finite."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    if how == "foreach":
+    if how == "check":
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, torch.zeros(()), ONE)
+    elif how == "foreach":
         torch.stack(torch._foreach_norm(gradients)).sum()
     elif how == "get_total_norm":
         nn.utils.get_total_norm(gradients)

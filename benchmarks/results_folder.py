@@ -1,10 +1,19 @@
 """What a benchmark has measured, in results/: each sample as JSON, and a table made from it."""
 
 import json
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent / "results"
+
+
+def rounds_parser(description: str, default: int) -> ArgumentParser:
+    """Return a parser of `--rounds` and `--more`."""
+    parser = ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=default)
+    parser.add_argument("--more", action="store_true", help="keep the rounds that are there")
+    return parser
 
 
 def earlier_rounds(name: str) -> dict[str, Any]:

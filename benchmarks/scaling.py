@@ -10,7 +10,6 @@ Writes results/scaling.json and results/scaling.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -22,7 +21,7 @@ from typing import Any
 
 from ddpgen.doctor.scaling import Link, efficiency
 from ddpgen.doctor.trial import FORESEEN
-from results_folder import earlier_rounds, write
+from results_folder import earlier_rounds, rounds_parser, write
 from running import HERE, generate, setting, take_over
 from training import TASKS
 
@@ -112,10 +111,7 @@ def _median(found: list[dict[str, dict[str, float]]], processes: int, key: str) 
 
 def main() -> None:
     """Measure, write the results after each round and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--more", action="store_true", help="keep the rounds that are there")
-    options = parser.parse_args()
+    options = rounds_parser(__doc__, default=5).parse_args()
     rounds: dict[str, Any] = {name: [] for name in TASKS}
     if options.more:
         rounds |= earlier_rounds("scaling")

@@ -1,6 +1,6 @@
 """From the command to the end of the first optimizer step: launch.sh beside torchrun and BARE.
 
-    python benchmarks/startup.py [--rounds 9] [--more]
+    python benchmarks/startup.py [--rounds 25] [--more]
 
 Both train the linear workload with 2 gloo processes and take turns. Where the time goes: CPU time
 of Python's imports by package, of one process that trains alone, and of the launcher.
@@ -9,7 +9,6 @@ Writes results/startup.json and results/startup.md.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paired import difference
-from results_folder import earlier_rounds, write
+from results_folder import earlier_rounds, rounds_parser, write
 from running import HERE, Task, generate, run, setting
 
 TASK = Task("linear", batch_size=32, block=1, steps=2)
@@ -127,10 +126,7 @@ def _medians(times: list[dict[str, float]]) -> dict[str, float]:
 
 def main() -> None:
     """Measure, write the results after each round and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--more", action="store_true", help="keep the rounds that are there")
-    options = parser.parse_args()
+    options = rounds_parser(__doc__, default=25).parse_args()
     rounds: dict[str, Any] = {"first step": [], "imports": []}
     if options.more:
         rounds |= earlier_rounds("startup")

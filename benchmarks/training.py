@@ -12,7 +12,6 @@ that are there.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import statistics
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paired import Estimate, ratio
-from results_folder import earlier_rounds, write
+from results_folder import earlier_rounds, rounds_parser, write
 from running import LOOPS, Task, generate, run, setting
 
 TASKS = {
@@ -130,10 +129,8 @@ def table(report: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, write the results after each round and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser = rounds_parser(__doc__, default=9)
     parser.add_argument("--only", choices=TASKS, help="one workload; the others stay as they are")
-    parser.add_argument("--more", action="store_true", help="keep the rounds that are there")
     options = parser.parse_args()
     chosen = [options.only] if options.only else list(TASKS)
     report: dict[str, Any] = {"setting": setting(), "rounds": {}}

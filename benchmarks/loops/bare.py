@@ -1,5 +1,6 @@
 """BARE: the smallest correct loop. It logs nothing, saves nothing and validates nothing."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -23,11 +24,12 @@ def main() -> None:
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, drop_last=True)
     loader = DataLoader(dataset, job.BATCH_SIZE, sampler=sampler, pin_memory=on_gpu)
     optimizer = AdamW(model.parameters(), job.LR, fused=job.FUSED)
+    autocast: Any = torch.autocast(device.type, torch.bfloat16) if job.BF16 else nullcontext()
     for epoch in range(job.EPOCHS):
         sampler.set_epoch(epoch)
         for samples in loader:
             batch = [part.to(device, non_blocking=True) for part in samples]
-            with torch.autocast(device.type, torch.bfloat16, enabled=job.BF16):
+            with autocast:
                 loss = loss_fn(model(batch[0]), batch)
             loss.backward()
             optimizer.step()

@@ -4,6 +4,7 @@ It all-reduces and prints the loss in each step, before backward(), never calls 
 eight loader workers on each process and pinned memory, whatever the machine.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -34,11 +35,12 @@ def main() -> None:
     sampler: DistributedSampler[Any] = DistributedSampler(dataset)
     loader = DataLoader(dataset, job.BATCH_SIZE, sampler=sampler, num_workers=8, pin_memory=True)
     optimizer = AdamW(model.parameters(), job.LR)
+    autocast: Any = torch.autocast(device.type, torch.bfloat16) if job.BF16 else nullcontext()
     for epoch in range(job.EPOCHS):
         for step, samples in enumerate(loader):
             batch = [part.to(device) for part in samples]
             optimizer.zero_grad()
-            with torch.autocast(device.type, torch.bfloat16, enabled=job.BF16):
+            with autocast:
                 loss = loss_fn(model(batch[0]), batch)
             loss = reduce_loss(loss)
             loss.backward()

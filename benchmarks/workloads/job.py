@@ -10,7 +10,7 @@ WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 SAMPLES = STEPS // EPOCHS * BATCH_SIZE * WORLD_SIZE  # so that an epoch uses each of them once
 
 LR = 1e-3
-LOG_EVERY = 10  # the default of a generated project
+LOG_EVERY = 50  # the default of a generated project
 FUSED = os.environ.get("BENCH_FUSED") == "1"  # the optimizer's kernel, in loops that ask for it
 BF16 = os.environ.get("BENCH_BF16") == "1"
 LARGE = os.environ.get("BENCH_LARGE") == "1"  # models that give a GPU something to do
