@@ -58,7 +58,7 @@ class Spread(LoadScopeScheduling):  # type: ignore[misc]  # has no types
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Spread:
-    """Schedule for `pytest -n 3`."""
+    """Schedule for `pytest -n`."""
     return Spread(config, log)
 
 

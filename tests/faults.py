@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -139,6 +140,12 @@ def {function}(*args):
     def run(self, *options: str, processes: int = 2, **environment: str) -> "Job":
         """Run ./launch.sh to its end."""
         job = self.start(*options, processes=processes, **environment)
+        job.wait()
+        return job
+
+    def run_alone(self, *options: str) -> "Job":
+        """Run train.py to its end as one process without a launcher: that starts sooner."""
+        job = self.start(*options, command=[sys.executable, "train.py"])
         job.wait()
         return job
 

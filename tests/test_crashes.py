@@ -44,7 +44,7 @@ def test_a_killed_worker_ends_the_run_and_a_new_one_goes_on(project: Project) ->
     logged, saved = max(project.metrics("train/loss")), project.steps()[-1]
     assert saved >= logged - 5  # at most the steps since the last save are lost
 
-    again = project.run(*LONG, "--limit-steps", str(saved + 1))
+    again = project.run_alone(*LONG, "--limit-steps", str(saved + 1))
     assert again.code == 0
     assert f"from step {saved} on" in again.output
 
@@ -60,7 +60,7 @@ def test_a_killed_launcher_takes_its_workers_along_with_a_checkpoint(project: Pr
     (step,) = re.findall(r"^stopped by a signal at step (\d+)", job.output, re.M)
     assert project.steps()[-1] == int(step) not in before
 
-    again = project.run("--limit-steps", str(int(step) + 1))
+    again = project.run_alone("--limit-steps", str(int(step) + 1))
     assert again.code == 0, again.output  # and no lock was left
     assert f"from step {step} on" in again.output
 

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,9 @@ from typing import Any
 import pytest
 from generated import ENVIRONMENT, finish, generate, imported, launch, metrics, start
 from support import Result, free_port, snapshot
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch.distributed.run import config_from_args, parse_args
 
 TRAIN = ["--device", "cpu", "--tracker", "none", "--epochs", "2", "--batch-size", "8"]
 EMPTY_PATH = "/usr/bin:/bin"  # bash and dirname, but no torchrun and no Python with torch
@@ -189,6 +193,24 @@ def test_two_runs_at_once_do_not_collide(project: Path) -> None:
                 3,
                 6,
             ]
+
+
+def test_one_machine_waits_for_no_other(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Protects alone.py: torchrun's c10d starts a thread, and sleeps in case that others come."""
+    monkeypatch.setenv("STORE_FILE", "")  # what `meet_here` sets is forgotten afterwards
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with imported(project, "machines") as [machines]:
+        options = machines.meet_here(tmp_path)
+        asked, _, _ = config_from_args(parse_args([*options, "train.py"]))
+        where = (asked.rdzv_backend, asked.rdzv_endpoint, "run", 1, 1)
+        handler = get_rendezvous_handler(RendezvousParameters(*where, **asked.rdzv_configs))
+        before = threading.active_count()
+        met = handler.next_rendezvous()
+        assert threading.active_count() == before
+        assert (met.rank, met.world_size) == (0, 1)
+        handler.shutdown()
 
 
 def test_two_machines_train_as_one(project: Path) -> None:

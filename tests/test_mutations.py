@@ -1,10 +1,11 @@
 """A generated project's own tests see the known bugs of data-parallel training.
 
-Each bug is put into a fresh project, and the test that is there for it must fail; that it passes
-without the bug is seen in test_training.py. Rank 0's view is right in most of them, so nobody would
-see them in a curve.
+Each bug is put into a fresh project, with others for which other tests are there: each of these
+tests must fail, by its own bug. That they pass without is seen in test_training.py. Rank 0's view
+is right in most of them, so nobody would see them in a curve.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ SHORT_WINDOW = "test_parity.py::test_a_short_last_window_is_averaged_over_its_ow
 VALIDATION = "test_validation.py::test_metrics_equal_one_process[2]"
 ORDER = "test_order.py::test_an_epoch_is_shuffled_anew_and_each_sample_is_on_one_rank"
 RUN = "test_run.py::test_a_run_trains_logs_once_and_saves"
-REDUCTIONS = "test_distributed.py::test_reductions[3]"
+REDUCTIONS = "test_distributed.py::test_reductions_on_three_processes"
 
 
 class Bug(NamedTuple):
@@ -123,15 +124,46 @@ def run_tests(project: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("what", BUGS)
-def test_the_tests_see_that(what: str, project: Path, tmp_path: Path) -> None:
+# No two of a row concern the same test or the same lines.
+TOGETHER = [
+    ("the loss is averaged over ranks before backward()", "the validation set is padded"),
+    ("the forward pass goes around DDP", "the metrics of the ranks are averaged"),
+    ("no pass of a step is averaged", "a reduction changes what it is given"),
+    (
+        "the loss of a short last window is divided by the usual number of passes",
+        "the sampler is not told the epoch",
+        "every rank prints what it measures",
+    ),
+    (
+        "each rank shuffles with a seed of its own",
+        "the state of DDP is saved, not that of the model",
+    ),
+]
+
+
+def test_every_bug_has_its_place() -> None:
+    assert sorted(what for together in TOGETHER for what in together) == sorted(BUGS)
+
+
+@pytest.mark.parametrize("together", TOGETHER, ids=", ".join)
+def test_the_tests_see_that(together: tuple[str, ...], project: Path, tmp_path: Path) -> None:
     """The line is there once, so that this table follows the template."""
-    bug = BUGS[what]
-    text = (project / bug.file).read_text()
-    assert text.count(bug.right) == 1
     broken = shutil.copytree(project, tmp_path / "broken", ignore=shutil.ignore_patterns("runs"))
-    (broken / bug.file).write_text(text.replace(bug.right, bug.wrong))
-    done = run_tests(broken, bug.test)
+    bugs = [BUGS[what] for what in together]
+    for bug in bugs:
+        text = (broken / bug.file).read_text()
+        assert text.count(bug.right) == 1
+        (broken / bug.file).write_text(text.replace(bug.right, bug.wrong))
+    done = run_tests(broken, *(bug.test for bug in bugs))
     assert done.returncode == 1, done.stdout + done.stderr
-    said = [line for line in done.stdout.splitlines() if line.startswith((">", "E"))]
-    assert any(bug.words in line for line in said), done.stdout
+    reports = failures(done.stdout)
+    for what, bug in zip(together, bugs, strict=True):
+        report = reports[bug.test.split("::")[1]]
+        said = [line for line in report.splitlines() if line.startswith((">", "E"))]
+        assert any(bug.words in line for line in said), f"{what}\n{report}"
+
+
+def failures(output: str) -> dict[str, str]:
+    """Return what pytest has printed about each test that failed, by its name."""
+    parts = re.split(r"(?m)^_{3,} (\S+) _{3,}$", output)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))

@@ -46,7 +46,7 @@ def test_damaged_checkpoints_are_told_once_and_passed_over(project: Project) -> 
 
     And that `_open` turns "all are damaged" into a SettingsError, instead of a start from zero.
     """
-    assert project.run(*SMALL, "--limit-steps", "25").code == 0
+    assert project.run_alone(*SMALL, "--limit-steps", "25").code == 0
     folder = project.run_folder() / "checkpoints"
     files = sorted(folder.glob("step_*.pt"))
     assert project.steps() == [5, 10, 15, 20, 25]
@@ -79,7 +79,7 @@ def test_a_full_disk(project: Project, policy: str) -> None:
     file of the metrics is really full: /dev/full.
     """
     run = (*SMALL, "--limit-steps", "20", "--on-save-error", policy)
-    assert project.run(*SMALL, "--limit-steps", "5").code == 0
+    assert project.run_alone(*SMALL, "--limit-steps", "5").code == 0
     good = project.weights()
     metrics = project.run_folder() / "metrics.jsonl"
     metrics.unlink()
@@ -102,8 +102,9 @@ def test_a_full_disk(project: Project, policy: str) -> None:
 
 def test_a_second_job_in_one_run_folder_is_refused(project: Project) -> None:
     """Protects `claim_run_folder` in saver.py, and SettingsError for all ranks by one message."""
-    first = project.start("--epochs", "100000", "--log-every", "5")
-    first.until_step(5)
+    project.before("model.py", "loss_fn", "time.sleep(0.1)")  # leaves the cores to the second
+    first = project.start("--epochs", "100000", "--log-every", "1")
+    first.until_step(1)
     second = project.run("--epochs", "100000", MAX_RESTARTS="3")  # which are not used for this
     assert second.code == 2
     assert second.output.count("error:") == second.output.count("is in use by") == 1

@@ -149,7 +149,7 @@ def test_a_signal_during_evaluation_stops_it(project: Project) -> None:
     step = stopped_at(job)
     assert len(project.notes(0)) < 25 == 50 // 2
 
-    again = project.run(*options)  # straight to the evaluation: every step was taken
+    again = project.run_alone(*options)  # straight to the evaluation: every step was taken
     assert again.code == 0
     assert f"done: 1 epochs, {step} steps" in again.output
     assert "nan" not in again.output
@@ -175,4 +175,4 @@ def build_model(config):
     job.send(TERM)
     step = stopped_at(job)
     assert not list(folder.glob("*.tmp"))
-    assert f"from step {step} on" in project.run("--limit-steps", str(step + 1)).output
+    assert f"from step {step} on" in project.run_alone("--limit-steps", str(step + 1)).output

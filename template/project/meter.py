@@ -85,8 +85,8 @@ class Meter:
     def epoch_loss(self) -> Tensor:
         """The mean loss of this epoch; the last steps, not counted yet, are those of this rank."""
         mean = replace(self._epoch)
-        for loss in self.losses:
-            mean.add(loss.item())
+        for loss in torch.stack(self.losses).tolist() if self.losses else []:
+            mean.add(loss)
         return torch.tensor(mean.value, dtype=torch.float64, device=self.world.device)
 
     def compare_ranks(self) -> dict[str, float]:

@@ -1,30 +1,17 @@
 """Compare N processes with one process on the full batch: `python tests/parity.py`.
 
 Every case takes the same optimizer steps with SGD on the same global batches: Adam would hide a
-wrong scale of the gradients. What a process does is in parity_worker.py.
+wrong scale of the gradients. What a process does is in worker.py.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
-from functools import cache
 from itertools import product
-from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from helpers import torchrun
-
-WORLDS = (1, 2, 3)
-PASSES = (1, 4)
-PRECISIONS = ("fp32", "bf16", "fp16")
-GLOBAL_BATCH = 24  # divisible by every world and number of passes
-WORKER = Path(__file__).with_name("parity_worker.py")
+from cases import GLOBAL_BATCH, PASSES, PRECISIONS, WORLDS, run
 
 Case = tuple[int, str]  # passes, precision
-Result = dict[str, Tensor]  # "gradient" of the first step and "weights" after the last, flat
 
 
 def main() -> None:
@@ -42,24 +29,12 @@ def measure(world: int) -> dict[Case, tuple[float, float]]:
     """Return how far so many processes are off, at most: (gradients, weights) of each case."""
     table = {}
     for passes, precision in product(PASSES, PRECISIONS):
-        one, this = run(1)[1, precision], run(world)[passes, precision]
+        one, this = run(1)["trained"][1, precision], run(world)["trained"][passes, precision]
         table[passes, precision] = (
             (this["gradient"] - one["gradient"]).abs().max().item(),
             (this["weights"] - one["weights"]).abs().max().item(),
         )
     return table
-
-
-@cache
-def run(world: int) -> dict[Case, Result]:
-    """Run all cases on so many processes."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "results.pt")
-        done = torchrun(str(WORKER), str(file), processes=world)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
-        results: dict[Case, Result] = torch.load(file, weights_only=True)
-        return results
 
 
 if __name__ == "__main__":

@@ -11,17 +11,18 @@ import torch
 import extras
 import parity
 from batches import plan_batches
+from cases import WORLDS
 from config import load_config
 from data import build_datasets
 from distributed import World
 from loaders import build_train_loader
 from model import build_model
 from optim import Stepper
-from parity_worker import gradient_of
 from train import train_step
+from worker import gradient_of
 
 
-@pytest.mark.parametrize("world", parity.WORLDS)
+@pytest.mark.parametrize("world", WORLDS)
 def test_processes_and_passes_change_nothing(world: int) -> None:
     """1, 2 and 3 processes, 1 and 4 passes: the same gradients and weights in fp32."""
     table = parity.measure(world)
