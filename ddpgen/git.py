@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ddpgen import signals
 from ddpgen.console import Failure
 
 # What `git rev-parse --local-env-vars` lists: set inside a hook, they point at another repository,
@@ -69,28 +70,29 @@ def run(
     """
     command = ["git", *map(str, arguments)]
     variables = {**environment(settings or {}), **(env or {})}
+    process = None
     try:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-    except FileNotFoundError:
-        raise GitFailure("git is not installed, and this needs it", "install git") from None
-    except OSError as problem:
-        raise GitFailure(f"git: it does not start: {problem.strerror}") from None
-    try:
+        with signals.held():
+            process = _start(command, folder, variables)
         out, said = process.communicate(stdin)
     except BaseException:
-        process.kill()
-        process.wait()  # subprocess.run would not: git would still write into a removed folder
+        if process is not None:
+            process.kill()
+            process.wait()  # subprocess.run would not: git would still write into a removed folder
         raise
     if process.returncode != 0:
         raise GitFailure(*_two_lines(said, process.returncode))
     return out
+
+
+def _start(command: list[str], folder: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen(command, cwd=folder, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
+    except FileNotFoundError:
+        raise GitFailure("git is not installed, and this needs it", "install git") from None
+    except OSError as problem:
+        raise GitFailure(f"git: it does not start: {problem.strerror}") from None
 
 
 def difference(

@@ -4,16 +4,19 @@ Python drops an exception that a signal raises in a `__del__` or the like. What 
 meanwhile, such as ending a git that was at work, then looks like an error of its own.
 """
 
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _received: list[int] = []
+_holding = False
 
 
 def unwind() -> None:
@@ -30,16 +33,37 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Let a signal that comes meanwhile unwind this process at the end of the block.
+
+    For the start of a process: who leaves Popen in its midst has started something and does not
+    know it. A mask would not do, because the new process would inherit it.
+    """
+    global _holding
+    before = len(_received)
+    _holding = True
+    try:
+        yield
+    finally:
+        _holding = False
+    if len(_received) > before:
+        raise _unwinding(_received[-1])
+
+
 def exit_code() -> int | None:
     """Return the exit code after a signal; None when none has come."""
     return 128 + _received[0] if _received else None
 
 
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
+def _end(number: int, _frame: FrameType | None) -> None:
     _received.append(number)
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise SystemExit(128 + number)
+    if not _holding:
+        raise _unwinding(number)
+
+
+def _unwinding(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _report_dropped(dropped: "UnraisableHookArgs") -> None:

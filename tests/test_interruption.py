@@ -5,15 +5,19 @@ import random
 import shlex
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import Tool, git, snapshot
 
-from ddpgen import overlay, staging, target
+from ddpgen import git as ddpgens_git
+from ddpgen import overlay, signals, staging, target
 from ddpgen.console import Failure
+from ddpgen.doctor import processes
 
 FILES = ("README.md", "launch.sh", "model.py", "data.py", ".copier-answers.yml")
 
@@ -81,6 +85,51 @@ def test_a_signal_at_any_moment_leaves_all_or_nothing(tool: Tool, number: int, c
         assert not list(tool.cwd.glob(f"{staging.PREFIX}*")), "the temporary folder is removed"
         cut_short += not whole
     assert cut_short, "no moment was early enough: the test has seen nothing"
+
+
+STARTS: dict[str, Callable[[Path], object]] = {
+    "git": lambda folder: ddpgens_git.run(folder, "cat-file", "--batch"),
+    "doctor": lambda folder: processes.run([["sleep", "600"]], folder, 600, [os.environ]),
+}
+
+
+@pytest.mark.parametrize("what", STARTS)
+@pytest.mark.parametrize(
+    ("number", "raised"), [("SIGINT", KeyboardInterrupt), ("SIGTERM", SystemExit)]
+)
+def test_a_signal_in_the_midst_of_popen_leaves_nothing_at_work(
+    what: str,
+    number: str,
+    raised: type[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Protects `signals.held`: the process is there, and nobody has got its handle yet."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+            signal.raise_signal(signal.Signals[number])
+
+    git(tmp_path, "init", "--quiet")
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(signals, "_received", [])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    handlers = {
+        each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        signals.unwind()
+        with pytest.raises(raised):
+            STARTS[what](tmp_path)
+        assert started[0].poll() == -signal.SIGKILL
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        with started[0]:  # closes its pipes
+            started[0].kill()
 
 
 def test_a_kill_at_any_moment_leaves_all_or_nothing_and_the_next_run_tidies_up(tool: Tool) -> None:

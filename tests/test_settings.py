@@ -23,7 +23,8 @@ _build_datasets = build_datasets
 
 
 def build_datasets(config):
-    print("imported tyro:", "tyro" in sys.modules)
+    # At once with its newline: the lines of two processes must not mix.
+    print(f"imported tyro: {'tyro' in sys.modules}\\n", end="")
     return _build_datasets(config)
 """
 BOX = re.compile(r"╭.*?╯\n", re.DOTALL)
@@ -224,7 +225,7 @@ def test_launch_py_reads_the_settings_once_for_all_processes(project: Path) -> N
         file.write(NOTE_TYRO)
     done = launch(project, *TRAIN, "--lr", "0.3")
     assert done.code == 0, done.err
-    assert done.out.count("imported tyro: False") == 2
+    assert done.out.count("imported tyro: False\n") == 2
     assert "lr = 0.3\n" in (project / "runs/default/config.toml").read_text()
 
 

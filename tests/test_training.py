@@ -15,7 +15,7 @@ from conftest import made_once
 from generated import metrics
 from support import ROOT
 
-# What is enough for each preset's loss to fall. SGD, because AdamW would hide a wrong scale.
+# What is enough for each preset's loss to fall. AdamW would hide a wrong scale from a comparison.
 PRESETS = {
     "regression": ["--epochs", "6", "--optimizer", "sgd", "--lr", "0.05"],
     "vision": ["--epochs", "6"],
@@ -88,7 +88,7 @@ def trained(project: Path, preset: str, processes: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_launch_trains_without_a_warning(projects: dict[str, Path], preset: str) -> None:
-    """The default settings, fewer steps: the loss falls, and stderr stays empty."""
+    """A few steps: the loss falls, and stderr stays empty."""
     one, two = (trained(projects[preset], preset, processes) for processes in (1, 2))
     if preset == "regression":  # without dropout, the number of processes changes nothing
         three = trained(projects[preset], preset, 3)

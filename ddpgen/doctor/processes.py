@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpgen import signals
+
 INSIDE = Path(__file__).parent / "inside"
 GRACE = 3.0  # seconds in which the other processes may say what they know, after the first failure
 SLACK = 5.0  # seconds after which a process that should have ended itself is killed
@@ -100,7 +102,8 @@ def run(
     try:
         for number, (command, environment) in enumerate(zip(commands, environments, strict=True)):
             answers = scratch / f"{len(list(scratch.iterdir()))}-{number}.jsonl"
-            started.append(_start(command, answers, environment))
+            with signals.held():
+                started.append(_start(command, answers, environment))
         _wait(started, patience + SLACK)
         for process in started:
             process.code = process.handle.poll()
