@@ -18,7 +18,7 @@ PEERS := $(VENV)/peers
 # launch.sh and the tests find python, ddpgen and the linters here.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test lint bench release clean
+.PHONY: demo test lint style types types-of-projects bench release clean
 .DELETE_ON_ERROR:
 
 demo: $(READY)
@@ -38,21 +38,28 @@ test: lint
 RUFF_TEMPLATE := --isolated --target-version py311 --line-length 100
 FIRST_PARTY := --config 'src=["template/project", "template/project/tests"]' \
   --config 'lint.isort.known-first-party=["data", "model", "settings"]'
-MYPY_TEMPLATE := --config-file= --strict --allow-untyped-calls --ignore-missing-imports
+MYPY_TEMPLATE := --config-file= --cache-dir .mypy_cache/projects --strict --allow-untyped-calls --ignore-missing-imports
 
 lint: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 style types types-of-projects
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check $(RUFF_TEMPLATE) $(FIRST_PARTY) \
 	  --select E,F,W,I,UP,B,C4,SIM,RUF template
 	$(BIN)/ruff format --check $(RUFF_TEMPLATE) template
+	$(BIN)/shellcheck .ci/run
+
+types: $(READY)
 	$(BIN)/mypy --strict ddpgen benchmarks scripts tests
+
+types-of-projects: $(READY)
 	@set -e; for preset in template/presets/*; do \
 	  echo "mypy of template/project with $$preset"; \
 	  MYPYPATH="template/project:template/project/tests:$$preset" $(BIN)/mypy $(MYPY_TEMPLATE) \
 	    template/project/*.py template/project/tests/*.py $$preset/*.py; \
 	done
-	$(BIN)/shellcheck .ci/run
 
 bench: $(READY) $(PEERS)
 	$(BIN)/python benchmarks/training.py

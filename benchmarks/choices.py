@@ -54,6 +54,7 @@ class Choices:
     bucket_view: bool = True
     static_graph: bool = False
     find_unused: bool = False
+    sync_buffers: bool = False  # BatchNorm's are broadcast in each forward pass
     forget: str = "by hand"  # the gradients: or by "zero_grad", "zeros" in their place
     accumulate: int = 1
     no_sync: str = "forward and backward"  # or "backward", "no"
@@ -73,6 +74,7 @@ COMPARISONS = {
     "check for finite, against get_total_norm": (PLAIN, replace(PLAIN, finite="get_total_norm")),
     "no check for finite": (replace(PLAIN, finite="unasked"), PLAIN),
     "find_unused_parameters off": (PLAIN, replace(PLAIN, find_unused=True)),
+    "buffers not broadcast in each pass": (PLAIN, replace(PLAIN, sync_buffers=True)),
     "gradient_as_bucket_view": (PLAIN, replace(PLAIN, bucket_view=False)),
     "static_graph": (replace(PLAIN, static_graph=True), PLAIN),
     "gradients forgotten, against zero_grad": (PLAIN, replace(PLAIN, forget="zero_grad")),
@@ -128,6 +130,7 @@ def loop(choices: Choices, workload: Any, size: int) -> Iterator[None]:
         gradient_as_bucket_view=choices.bucket_view,
         static_graph=choices.static_graph,
         find_unused_parameters=choices.find_unused,
+        forward_sync_buffers=choices.sync_buffers,
     )
     weights = list(model.parameters())
     kernel = {choices.optimizer: True} if choices.optimizer != "for loop" else {}

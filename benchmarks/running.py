@@ -26,6 +26,8 @@ PEERS = {
 }
 LOOPS = {"bare": "bare.py", "bare fused": "bare.py", "note": "note.py", **PEERS}
 LOOPS |= {"ours": "launch.sh"}
+# As users have it: Python compiles the modules of a project once, not at every start.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def run(loop: str, task: Task, project: Path, processes: int = 2) -> Run:
     with tempfile.TemporaryDirectory(prefix="ddpgen-bench-") as scratch:
         command, folder = _command(loop, task, project, processes), Path(scratch)
         environment = {
-            **os.environ,
+            **ENVIRONMENT,
             "PYTHONPATH": str(HERE / "workloads"),
             "PYTHON": sys.executable,
             "NPROC": str(processes),

@@ -9,7 +9,6 @@ Writes results/startup.json and results/startup.md.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import statistics
@@ -22,7 +21,7 @@ from typing import Any
 
 from paired import difference
 from results_folder import earlier_rounds, rounds_parser, write
-from running import HERE, Task, generate, run, setting
+from running import ENVIRONMENT, HERE, Task, generate, run, setting
 
 TASK = Task("linear", batch_size=32, block=1, steps=2)
 BOUND = 0.1  # seconds after BARE
@@ -66,7 +65,7 @@ def _imports(command: list[str], project: Path) -> dict[str, float]:
         done = subprocess.run(
             [sys.executable, "-X", "importtime", *command],
             cwd=HERE / "loops" if in_loops else project,
-            env={**os.environ, **alone},
+            env={**ENVIRONMENT, **alone},
             capture_output=True,
             text=True,
             check=True,

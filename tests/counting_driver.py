@@ -19,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 COLLECTIVES = [
     *("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "barrier"),
     *("broadcast", "broadcast_object_list", "gather", "gather_object", "monitored_barrier"),
+    "_broadcast_coalesced",  # DDP, of parameters at its start and of buffers in a forward pass
     *("reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list"),
 ]
 EVENTS: list[str] = []

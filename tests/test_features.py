@@ -15,15 +15,17 @@ import torch
 from conftest import made_once
 from faults import DATA
 from generated import render
+from support import edit
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A vision project: its model has dropout, its data an augmentation, quickly imported."""
+    """A vision project: its model has dropout and BatchNorm, its data an augmentation."""
     with made_once(tmp_path_factory, "features") as (folder, missing):
         if missing:
             render(folder, project_name="features", preset="vision", tracker="none")
             (folder / "data.py").write_text(DATA.format(train=400, validation=100))
+            edit(folder / "model.py", "padding=1), ", "padding=1), nn.BatchNorm2d(width), ")
     return folder
 
 
@@ -111,7 +113,8 @@ def test_low_precision_trains_and_keeps_weights_in_fp32(
     losses = run.values("validation/loss")
     assert losses[-1] < losses[0]
     state = run.state()
-    assert {weight.dtype for weight in state["model"].values()} == {torch.float32}
+    dtypes = {key: weight.dtype for key, weight in state["model"].items()}
+    assert {dtypes[key] for key in dtypes if "num_batches" not in key} == {torch.float32}
     assert bool(state["scaler"]) is (precision == "fp16")
 
 
@@ -163,7 +166,10 @@ def test_checkpoints_by_steps_and_by_minutes(project: Path, name: str) -> None:
 
 
 def test_the_settings_for_debugging(project: Path, name: str) -> None:
-    """Traces of each rank, the same few samples again and again, and evaluation alone."""
+    """Traces of each rank, the same few samples again and again, and evaluation alone.
+
+    Which gives the metric of before, to the bit: protects `share_buffers` in train.py.
+    """
     options = ["--profile", "--overfit-batches", "1", "--epochs", "30", "--batch-size", "8"]
     run = train(project, name, *options, processes=2)
     losses = run.values("train/loss")
@@ -198,8 +204,10 @@ def test_ddp_options_train_as_well(project: Path, name: str, plain: Run) -> None
         (["--static-graph", "--activation-checkpointing"], ["--find-unused-parameters"])
     ):
         weights = train(project, f"{name}{number}", *SHORT, *more, processes=2).state()["model"]
-        for key, value in expected.items():
-            torch.testing.assert_close(value, weights[key], rtol=0, atol=1e-6)
+        for key in expected:
+            if key.endswith(("running_mean", "running_var", "num_batches_tracked")):
+                continue  # BatchNorm counts a batch twice that is computed twice
+            torch.testing.assert_close(expected[key], weights[key], rtol=0, atol=1e-6)
 
 
 def test_compile_keeps_the_names_of_the_weights(project: Path, name: str, plain: Run) -> None:

@@ -140,6 +140,7 @@ def wrap_model(config: Config, world: World, model: nn.Module) -> nn.Module:
             model,
             device_ids=[world.device.index] if on_gpu else None,  # the GPU of this process only
             gradient_as_bucket_view=True,  # one copy of the gradients less
+            forward_sync_buffers=_reads_state(model),  # or it would broadcast in each forward pass
             find_unused_parameters=config.find_unused_parameters,
             static_graph=config.static_graph,
         )
@@ -148,6 +149,34 @@ def wrap_model(config: Config, world: World, model: nn.Module) -> nn.Module:
     if config.compile:
         model.compile()  # in place: the names in a checkpoint stay as they are
     return model
+
+
+def state_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Return, by name, what training may change besides the weights: the buffers of a checkpoint.
+
+    A buffer that is registered with persistent=False is a constant.
+    """
+    saved = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name in saved}
+
+
+def _reads_state(model: nn.Module) -> bool:
+    """Say whether a training step reads such a buffer, so that it must be that of rank 0.
+
+    BatchNorm and InstanceNorm read theirs, the running statistics, only in evaluation.
+    """
+    owners = (model.get_submodule(name.rpartition(".")[0]) for name in state_buffers(model))
+    return not all(isinstance(owner, nn.modules.batchnorm._NormBase) for owner in owners)
+
+
+def share_buffers(model: nn.Module) -> None:
+    """Give every rank the buffers of rank 0, which are those that are saved.
+
+    A collective for a model that has any: call on every rank.
+    """
+    if dist.is_initialized():
+        for buffer in state_buffers(model).values():
+            dist.broadcast(buffer, src=0)
 
 
 def no_sync(model: nn.Module, when: bool) -> AbstractContextManager[None]:

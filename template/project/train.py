@@ -26,6 +26,7 @@ from distributed import (
     no_sync,
     reduce_loss,
     setup_ddp,
+    share_buffers,
     sum_over_ranks,
     wrap_model,
 )
@@ -194,6 +195,7 @@ def evaluate(
     A collective: call on every rank. Not through DDP: some ranks may have one batch more.
     """
     model = stepper.evaluated_model().eval()
+    share_buffers(model)  # BatchNorm has other statistics on each rank
     totals: dict[str, Tensor] = {}
     exchange.restart(0)
     for number, batch in enumerate(batches, start=1):

@@ -15,7 +15,7 @@ from batches import plan_batches, windows
 from cases import EVALUATED, GLOBAL_BATCH, PASSES, PRECISIONS, Results
 from config import Config, load_config
 from data import build_datasets
-from distributed import World, cleanup_ddp, setup_ddp, wrap_model
+from distributed import World, cleanup_ddp, setup_ddp, state_buffers, wrap_model
 from exchange import Exchange
 from loaders import build_train_loader, build_validation_loader
 from model import build_model
@@ -87,6 +87,9 @@ def evaluate_case(
     config = replace(load_config([]), batch_size=batch_size)
     seed_everything(config.seed)
     model = build_model(config)
+    for buffer in state_buffers(model).values():
+        if buffer.is_floating_point():  # as training does: BatchNorm differs between ranks
+            buffer += world.rank
     plan = plan_batches(config, world.world_size)
     few = Subset(dataset, range(size))
     shard, loader = build_validation_loader(config, world, plan, few)
