@@ -30,8 +30,10 @@ demo: $(READY)
 	grep validation "$$folder/runs/default/metrics.jsonl" | tail -n 1 && \
 	echo "the project stays in $$folder"
 
+# Python's garbage collector is a sixth of each start of a Python with torch, and the tests start
+# hundreds: with the variable it runs seldom, in them alone (tests/collect_less.pth).
 test: lint
-	$(BIN)/pytest -n 3
+	COLLECT_LESS=1 $(BIN)/pytest -n 3
 
 # The files of the template are checked where they stand, by the rules of the project that they become;
 # the tests check generated projects by these rules once more, with the settings that they carry.
@@ -82,7 +84,7 @@ clean:
 
 # Made again when the dependencies change. The build backend is installed first and used as it is,
 # because pip does not apply constraints to the environment in which it builds.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt tests/collect_less.pth
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "error: $(PYTHON) is not Python 3.11 or later; name one: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; \
 	  exit 1; }
@@ -92,6 +94,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[test]'
+	@cp tests/collect_less.pth "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@touch $@
 
 # The frameworks that `make bench` measures beside; constraints.txt keeps the torch that is there.

@@ -19,7 +19,11 @@ PATIENCE = 300.0  # seconds after which a job is stuck; no test asserts that any
 
 # Nothing but this is inherited: the tests may themselves be started by torchrun, or under NPROC=8.
 ENVIRONMENT = {
-    **{name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ},
+    **{
+        name: os.environ[name]
+        for name in ("PATH", "HOME", "TMPDIR", "LANG", "COLLECT_LESS")  # the last: see Makefile
+        if name in os.environ
+    },
     "PYTHON": sys.executable,
 }
 
