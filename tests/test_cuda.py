@@ -19,7 +19,7 @@ SECOND_GPU = torch.device("cuda", 1)
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ModuleType]]:
     """The modules of a generated project, by name."""
-    names = ["config", "batches", "distributed", "loaders", "optim", "checkpoint"]
+    names = ["config", "batches", "distributed", "loaders", "optim", "checkpoint", "state"]
     with imported(generate(tmp_path_factory.mktemp("cuda") / "p"), *names) as found:
         yield dict(zip(names, found, strict=True))
 
@@ -91,6 +91,23 @@ def test_the_cpu_can_be_asked_for_where_there_are_gpus(
     assert world.device == torch.device("cpu")
     [(name, backend, options)] = calls
     assert (name, backend, options["device_id"]) == ("init_process_group", ("gloo",), None)
+
+
+def test_a_run_on_the_cpu_leaves_the_gpus_alone(
+    modules: dict[str, ModuleType], calls: list[Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Red when a checkpoint asks for the random state of a GPU because there is one.
+
+    That makes a context on the first GPU, of half a gigabyte, in every process.
+    """
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: pytest.fail("a GPU was asked"))
+    [states] = modules["state"].gather_random_states()
+    assert states["cuda"] is None
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.zeros(16))
+    [states] = modules["state"].gather_random_states()
+    assert states["cuda"] is not None
 
 
 @pytest.mark.parametrize(("gpus", "proposal"), [(2, "NPROC=2"), (1, "NPROC=1")])

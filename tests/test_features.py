@@ -152,6 +152,7 @@ def test_early_stopping_is_decided_for_all_ranks(project: Path, name: str) -> No
     assert len(run.values("validation/accuracy")) == 3
     again = train(project, name, *options, processes=2)
     assert "has ended" in again.out
+    assert "give more --patience to go on" in again.out
 
 
 def test_checkpoints_by_steps_and_by_minutes(project: Path, name: str) -> None:
@@ -188,7 +189,7 @@ def test_the_settings_for_debugging(project: Path, name: str) -> None:
     assert "--eval-only: there is no checkpoint in" in none.err
 
 
-SHORT = ["--limit-steps", "3", "--optimizer", "sgd", "--lr", "0.1"]
+SHORT = ["--limit-steps", "3", "--accumulate", "2", "--optimizer", "sgd", "--lr", "0.1"]
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +199,10 @@ def plain(project: Path) -> Run:
 
 
 def test_ddp_options_train_as_well(project: Path, name: str, plain: Run) -> None:
-    """Recomputed activations in a static graph, unused parameters: the weights as without."""
+    """Recomputed activations in a static graph, unused parameters: the weights as without.
+
+    With two passes a step: protects `no_sync`, which a static graph must not have in its first.
+    """
     expected = plain.state()["model"]
     for number, more in enumerate(
         (["--static-graph", "--activation-checkpointing"], ["--find-unused-parameters"])

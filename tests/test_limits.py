@@ -41,12 +41,18 @@ def test_a_loss_that_is_not_finite_on_one_rank_is_skipped_on_all(project: Projec
 
 
 def test_too_many_skipped_steps_in_a_row_end_the_run(project: Project) -> None:
-    """Protects the end of `count` in optim.py, and leave(WRONG_SETTINGS): no restart follows."""
+    """Protects the end of `count` in optim.py, and leave(WRONG_SETTINGS): no restart follows.
+
+    And `isfinite` in tracker.py: JSON has no nan.
+    """
     project.before("model.py", "loss_fn", NAN.format(calls="range(3, 10**9)"))
     job = project.run("--log-every", "1", "--max-skipped-steps", "4", MAX_RESTARTS="2")
     assert job.code == 2
     assert job.output.count("error:") == 1
     assert "the gradients of 5 steps in a row were not finite (max_skipped_steps 4)" in job.output
+    losses = project.metrics("train/loss")
+    assert losses[2] > 0
+    assert losses[3] is None
     assert "Traceback" not in job.output
 
 

@@ -78,9 +78,9 @@ BUGS = {
     ),
     "the metrics of the ranks are averaged": Bug(
         "train.py",
-        "return compute_metrics(sum_over_ranks(totals))",
+        "metrics = compute_metrics(sum_over_ranks(totals))",
         "means = compute_metrics(totals)\n"
-        "    return {name: reduce_loss(torch.tensor(mean)) for name, mean in means.items()}",
+        "    metrics = {name: reduce_loss(torch.tensor(mean)) for name, mean in means.items()}",
         VALIDATION,
         "assert this == pytest.approx(one",
     ),

@@ -89,6 +89,7 @@ def test_a_hangup_under_nohup_is_no_signal_and_a_finished_run_stays_finished(
     again = project.run(*options, processes=1)
     assert again.code == 0, again.output
     assert "run default has ended: 8 epochs, 48 steps" in again.output
+    assert "give more --epochs to go on" in again.output
     assert (project.weights(), project.steps()) == (weights, files)
 
 

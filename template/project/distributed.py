@@ -184,7 +184,11 @@ def no_sync(model: nn.Module, when: bool) -> AbstractContextManager[None]:
 
     It must enclose the forward pass too: around backward() alone it saves no communication.
     """
-    return model.no_sync() if when and isinstance(model, DDP) else nullcontext()
+    if not when or not isinstance(model, DDP):
+        return nullcontext()
+    if not getattr(model, "_static_graph_delay_allreduce_enqueued", True):
+        return nullcontext()  # a static graph is recorded in the first pass, which must be averaged
+    return model.no_sync()
 
 
 def reduce_tensor(tensor: Tensor) -> Tensor:

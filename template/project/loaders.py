@@ -143,6 +143,8 @@ class Batches(Dataset[Batch]):
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         self.dataset = dataset
         self.seed = seed
+        # Not those of a subclass: its owner may change what comes out, to augment it for example.
+        self.tensors = dataset.tensors if type(dataset) is TensorDataset else ()
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
         self.collate = getattr(dataset, "collate_fn", default_collate)
@@ -150,9 +152,9 @@ class Batches(Dataset[Batch]):
     def __getitem__(self, key: Key) -> Batch:
         """Return the collated batch."""
         epoch, indices = key
-        if isinstance(self.dataset, TensorDataset):  # nothing random, and indexed all at once
+        if self.tensors and self.collate is default_collate:  # nothing random, so all at once
             rows = torch.tensor(indices)
-            return tuple(tensor[rows] for tensor in self.dataset.tensors)
+            return tuple(tensor[rows] for tensor in self.tensors)
         with kept_random_state():  # without workers, dropout draws from the same states
             return self.collate([self._sample(epoch, index) for index in indices])
 
@@ -183,9 +185,11 @@ def _as_it_is(batch: Batch) -> Batch:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Copy the tensors of a batch (tuples, lists, dicts of tensors) to the device."""
+    """Copy a batch to the device: tensors, and what has a `to`, in tuples, lists and dicts."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
+    if hasattr(batch, "to"):  # a PackedSequence, what a tokenizer returns, a graph
+        return batch.to(device)
     if isinstance(batch, dict):
         return {key: to_device(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple

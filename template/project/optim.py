@@ -27,10 +27,10 @@ def build_optimizer(config: Config, model: nn.Module) -> Optimizer:
     return AdamW(weights, config.lr, weight_decay=decay, fused=True)
 
 
-def peak_learning_rate(config: Config, plan: BatchPlan) -> float:
-    """Return lr, scaled by how much larger the global batch is than batch_size if asked to."""
+def learning_rate_scale(config: Config, plan: BatchPlan) -> float:
+    """Return what lr is multiplied by because the global batch is larger than batch_size."""
     ratio = plan.samples_per_step / config.batch_size
-    return config.lr * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.scale_lr]
+    return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.scale_lr]
 
 
 def learning_rate_factor(config: Config, step: int, total: int) -> float:
@@ -72,9 +72,12 @@ class Stepper:
         self.model = model
         self.device = device
         self.optimizer = build_optimizer(config, model)
-        self.weights = self.optimizer.param_groups[0]["params"]
+        groups = self.optimizer.param_groups  # one, but you may make several, each with its lr
+        self.weights = [weight for group in groups for weight in group["params"]]
         self.steps_per_epoch = plan.steps(batches)
-        self.peak = self.lr = peak_learning_rate(config, plan)
+        scale = learning_rate_scale(config, plan)
+        self.peaks = [group["lr"] * scale for group in groups]
+        self.lr = self.peaks[0]  # of the first group: the one that is logged
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self.ema = self._build_ema()
         self._one = torch.ones((), device=device)
@@ -82,7 +85,8 @@ class Stepper:
         self.skipped = self._in_a_row = 0
 
     def __str__(self) -> str:
-        return f"{self.steps_per_epoch} steps per epoch, {self.config.optimizer} lr {self.peak:g}"
+        peak = f"{self.config.optimizer} lr {self.peaks[0]:g}"
+        return f"{self.steps_per_epoch} steps per epoch, {peak}"
 
     def _build_ema(self) -> AveragedModel | None:
         decay = self.config.ema_decay
@@ -117,9 +121,10 @@ class Stepper:
         step = progress.epoch * self.steps_per_epoch
         step += progress.position // self.plan.samples_per_step
         total = self.config.epochs * self.steps_per_epoch
-        self.lr = self.peak * learning_rate_factor(self.config, step, total)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr
+        factor = learning_rate_factor(self.config, step, total)
+        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
+            group["lr"] = peak * factor
+        self.lr = self.peaks[0] * factor
 
     def _not_finite(self) -> Tensor:
         """Clip if asked to; return 1 when a gradient is not finite, 0 when all are."""
@@ -172,8 +177,12 @@ class Stepper:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state. Call it after the model has its weights."""
+        groups = [dict(group) for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        for group, ours in zip(self.optimizer.param_groups, groups, strict=True):
+            group.update(ours)  # weight decay and the like are those of now, not the saved ones
+        if state["scaler"]:  # it has none when the precision was another one
+            self.scaler.load_state_dict(state["scaler"])
         self.skipped = int(state["skipped"])
         self.ema = self._build_ema()  # when it is switched on now, the average starts here
         if self.ema is not None and state["ema"] is not None:

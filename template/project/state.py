@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 FIXED = ("seed", "optimizer")  # another value would not continue this run but mix two runs
 PASSING = ("resume", "eval_only")  # of one start, not of the run
+RANKING = ("best_metric", "best_mode")  # with another value the best so far is none
 
 
 @dataclass
@@ -32,22 +34,26 @@ class Progress:
     best: float | None = None  # best value so far of config.best_metric
     epochs_without_better: int = 0
 
-    def ended(self, config: Config) -> bool:
-        """Say whether there is nothing left to do."""
-        return (
-            self.epoch >= config.epochs
-            or (config.limit_steps is not None and self.step >= config.limit_steps)
-            or (config.patience is not None and self.epochs_without_better >= config.patience)
-        )
+    def ended(self, config: Config) -> str:
+        """Return the option by which there is nothing left to do, "" while there is."""
+        if self.epoch >= config.epochs:
+            return "--epochs"
+        if config.limit_steps is not None and self.step >= config.limit_steps:
+            return "--limit-steps"
+        if config.patience is not None and self.epochs_without_better >= config.patience:
+            return "--patience"
+        return ""
 
     def end_epoch(self, config: Config, metrics: dict[str, float]) -> bool:
         """Go to the next epoch; return whether these exact metrics are the best so far.
 
-        They are the same numbers on every rank, so every rank decides alike.
+        They are the same numbers on every rank, so every rank decides alike. What is not a number
+        is never the best: nothing would be better than it afterwards.
         """
         value = pick_metric(config, metrics)
-        better = self.best is None or (
-            value < self.best if config.best_mode == "min" else value > self.best
+        better = not math.isnan(value) and (
+            self.best is None
+            or (value < self.best if config.best_mode == "min" else value > self.best)
         )
         self.best = value if better else self.best
         self.epochs_without_better = 0 if better else self.epochs_without_better + 1
@@ -94,19 +100,31 @@ def versions() -> dict[str, str]:
 
 
 def restore_state(
-    state: dict[str, Any],
+    state: dict[str, Any] | None,
     config: Config,
     world: World,
     model: nn.Module,
     stepper: Stepper,
+    samples: int,
 ) -> Progress:
-    """Go on from a saved state; settings that are not what they were are printed.
+    """Go on from a saved state, if there is one; settings that are not what they were are printed.
 
     Call on every rank, before DDP wraps the model.
 
+    Args:
+        state: what collect_state returned, its tensors on the CPU; None to begin.
+        config: the settings of now.
+        world: of this process.
+        model: not wrapped yet.
+        stepper: of this model.
+        samples: of the training set.
+
     Raises:
-        SettingsError: The model or a setting that cannot change is another one.
+        SettingsError: The model, the optimizer or a setting that cannot change is another one, or
+            the training set has become too small.
     """
+    if state is None:
+        return Progress()
     old, new = state["config"], asdict(config)
     changed = [key for key in new if key in old and old[key] != new[key] and key not in PASSING]
     if fixed := [key for key in FIXED if key in changed]:
@@ -116,32 +134,50 @@ def restore_state(
         raise SettingsError(
             f"the checkpoint is of another model: {'; '.join(wrong[:5])}; use another --name"
         )
+    progress = Progress(**state["progress"])
+    if progress.position > samples and not config.eval_only:
+        raise SettingsError(
+            f"the checkpoint is after {progress.position} samples of an epoch, but the training "
+            f"set has only {samples} now; use another --name"
+        )
+    if any(key in changed for key in RANKING):
+        progress.best, progress.epochs_without_better = None, 0
     model.load_state_dict(state["model"])
-    stepper.load_state_dict(state)
+    try:
+        stepper.load_state_dict(state)
+    except ValueError as error:
+        raise SettingsError(
+            f"the checkpoint is of another optimizer: {error}; use another --name"
+        ) from None
     if world.rank < len(state["random"]):
         set_random_state(state["random"][world.rank])
     old, new = old | state.get("versions", {}), new | versions()
     for key in new:
         if key in old and old[key] != new[key] and key not in PASSING:
             world.print(f"changed since the checkpoint: {key} {old[key]!r} -> {new[key]!r}")
-    return Progress(**state["progress"])
+    return progress
 
 
 def _differences(saved: dict[str, Any], built: dict[str, Any]) -> list[str]:
     """Name each tensor that is not in both, or has another shape."""
     lines = []
     for name in sorted(saved.keys() | built.keys()):
-        shapes = [tuple(side[name].shape) if name in side else "missing" for side in (saved, built)]
-        if shapes[0] != shapes[1]:
-            lines.append(f"{name} was {shapes[0]}, is {shapes[1]}")
+        was, now = (_shape(side[name]) if name in side else "missing" for side in (saved, built))
+        if was != now:
+            lines.append(f"{name} was {was}, is {now}")
     return lines
+
+
+def _shape(value: Any) -> str:
+    """Describe a tensor, or what a module keeps besides by its get_extra_state."""
+    return str(tuple(value.shape)) if isinstance(value, torch.Tensor) else "no tensor"
 
 
 def gather_random_states() -> list[dict[str, Any]]:
     """Return the random states of all ranks, by rank. A collective: call on every rank."""
     mine = {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
         "numpy": _numpy_state(),
         "python": random.getstate(),
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -105,7 +106,9 @@ def _open_jsonl(tracker: Tracker, config: Config, step: int) -> None:
     file = path.open("a", encoding="utf-8", buffering=1)
 
     def write(metrics: Mapping[str, float], step: int) -> None:
-        line = {"step": step, "time": round(time.time(), 3), **metrics}
+        # JSON has no nan: it would be read by Python and by hardly anything else.
+        numbers = {name: value if isfinite(value) else None for name, value in metrics.items()}
+        line = {"step": step, "time": round(time.time(), 3), **numbers}
         file.write(json.dumps(line) + "\n")
 
     tracker.add(write, file.close)

@@ -43,7 +43,7 @@ from model import build_model, compute_metrics, loss_fn, update_metrics
 from optim import Stepper
 from saver import Saver
 from seeding import seed_everything, use_deterministic_kernels
-from state import Progress, collect_state, pick_metric, restore_state
+from state import collect_state, pick_metric, restore_state
 from stopping import TRY_AGAIN, WRONG_SETTINGS, end_on_signals, end_soon, leave
 from tracker import Tracker
 
@@ -82,10 +82,9 @@ def train(config: Config, world: World) -> int:
     seed_everything(config.seed + 1 + world.rank)  # but different dropout on every rank
 
     saver = Saver(config, world)
-    state = saver.load()
-    progress = restore_state(state, config, world, model, stepper) if state else Progress()
-    if progress.ended(config) and not config.eval_only:
-        how = "give more --epochs to go on, or another --name"
+    progress = restore_state(saver.load(), config, world, model, stepper, train_sampler.size)
+    if (option := progress.ended(config)) and not config.eval_only:
+        how = f"give more {option} to go on, or another --name"
         world.print(f"run {config.name} has ended: {progress}; {how}")
         return 0
 
@@ -203,7 +202,7 @@ def evaluate(
         with stepper.autocast():
             sums = update_metrics(model(batch[0]), batch)
         for name, value in sums.items():
-            value = value.to(world.device, torch.float64)
+            value = torch.as_tensor(value, dtype=torch.float64, device=world.device)
             totals[name] = totals[name] + value if name in totals else value
         if number <= shard.batches_on_every_rank and exchange.due(number):
             exchange.run(number)
@@ -211,7 +210,8 @@ def evaluate(
                 return {}
     if shard.is_empty:  # fewer samples than ranks: this one only lent the shapes
         totals = {name: torch.zeros_like(value) for name, value in totals.items()}
-    return compute_metrics(sum_over_ranks(totals))
+    metrics = compute_metrics(sum_over_ranks(totals))
+    return {name: float(value) for name, value in metrics.items()}
 
 
 if __name__ == "__main__":

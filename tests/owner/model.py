@@ -37,18 +37,21 @@ def loss_fn(output: Tensor, batch: Any) -> Tensor:
     return nn.functional.cross_entropy(output, batch[1]["vowels"])
 
 
-def update_metrics(output: Tensor, batch: Any) -> dict[str, Tensor]:
-    """Return sums: a confusion matrix is one too."""
+def update_metrics(output: Tensor, batch: Any) -> dict[str, Any]:
+    """Return sums: a confusion matrix is one too, and so is a plain number."""
     vowels = batch[1]["vowels"]
     confusion = torch.zeros(8, 8, dtype=torch.int64, device=vowels.device)
     confusion.index_put_((vowels, output.argmax(1)), torch.ones_like(vowels), accumulate=True)
     loss = nn.functional.cross_entropy(output.double(), vowels, reduction="sum")
-    return {"confusion": confusion, "loss": loss}
+    return {"confusion": confusion, "loss": loss, "count": len(vowels)}
 
 
-def compute_metrics(sums: dict[str, Tensor]) -> dict[str, float]:
-    """Return the mean loss and the macro F1, which no average over batches would give."""
+def compute_metrics(sums: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the mean loss and the macro F1, which no average over batches would give; as tensors.
+
+    Nobody has to remember .item().
+    """
     confusion = sums["confusion"]
     hits = confusion.diagonal()
     f1 = 2 * hits / (confusion.sum(0) + confusion.sum(1)).clamp(min=1)
-    return {"loss": (sums["loss"] / confusion.sum()).item(), "f1": f1.mean().item()}
+    return {"loss": sums["loss"] / sums["count"], "f1": f1.mean()}
