@@ -1,3 +1,3 @@
 """ddpgen writes data-parallel PyTorch training projects that their owners can read and change."""
 
-__version__ = "0.4.2"
+__version__ = "0.4.3"

@@ -74,6 +74,19 @@ def test_a_token_file_of_ones_own_text_is_mapped_and_trained_on(
         assert line["train/mfu"] > 0
 
 
+def test_a_token_beyond_the_vocabulary_is_named_with_the_remedy(
+    project: Path, tmp_path: Path
+) -> None:
+    """Protects the look into the file: an embedding says "index out of range", a GPU even less."""
+    for part in ("train", "validation"):
+        np.save(tmp_path / f"{part}.npy", np.arange(301, dtype=np.uint16))
+    options = ["--corpus", str(tmp_path)]
+    with imported(project, *NAMES) as (config, data, _):
+        with pytest.raises(config.SettingsError, match=r"train.npy has token 300: .* 301 or more"):
+            data.build_datasets(config.load_config(options))
+        assert data.build_datasets(config.load_config([*options, "--vocabulary", "301"]))
+
+
 def test_the_embedding_is_tied_and_small_at_the_start(project: Path) -> None:
     """An untrained model knows nothing: its loss is that of a guess among 256 bytes."""
     with imported(project, *NAMES) as (config, data, model):

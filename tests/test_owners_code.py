@@ -10,7 +10,7 @@ from generated import generate, imported
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.optim import SGD
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 from transformers import BatchEncoding
 
 NAMES = ["config", "batches", "distributed", "loaders", "optim", "state"]
@@ -50,6 +50,38 @@ def test_a_dataset_of_tensors_is_asked_for_its_samples(
     one, other = batches[(0, [1, 5])]
     assert one.tolist() == [factor, 5 * factor]
     assert other.tolist() == [-factor, -5 * factor]
+
+
+class Lone(Dataset[Any]):
+    """Samples that are no tuples."""
+
+    def __init__(self, sample: Any) -> None:
+        """Make eight of them."""
+        self.sample = sample
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        """Return it."""
+        return self.sample
+
+
+@pytest.mark.parametrize("sample", [torch.ones(3), {"x": torch.ones(3)}])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_without_a_first_element_is_refused(
+    modules: dict[str, ModuleType], sample: Any, workers: int
+) -> None:
+    """Protects `_checked`: of a batch of tensors the model would get one sample, without a word."""
+    config = modules["config"].Config(batch_size=4, num_workers=workers)
+    world = modules["distributed"].World(0, 0, 1, torch.device("cpu"))
+    plan = modules["batches"].plan_batches(config, 1)
+    for build in ("build_train_loader", "build_validation_loader"):
+        _, loader = getattr(modules["loaders"], build)(config, world, plan, Lone(sample))
+        with pytest.raises(modules["config"].SettingsError, match=r"\(x, target\) or \(x,\)"):
+            next(iter(loader))
+    _, loader = modules["loaders"].build_train_loader(config, world, plan, Lone((sample,)))
+    assert len(next(iter(loader))) == 1
 
 
 def test_what_has_a_to_is_moved_by_it(modules: dict[str, ModuleType]) -> None:

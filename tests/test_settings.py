@@ -229,6 +229,58 @@ def test_launch_py_reads_the_settings_once_for_all_processes(project: Path) -> N
     assert "lr = 0.3\n" in (project / "runs/default/config.toml").read_text()
 
 
+SETTINGS = """
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+Pooling = Enum("Pooling", ["MEAN", "MAX"])
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    folder: Path = Path("data")
+    widths: tuple[int, ...] = (64, 32)
+    names: list[Path] = field(default_factory=list)
+    pooling: Pooling = Pooling.MEAN
+
+    def __post_init__(self):
+        if len(self.widths) > 2:
+            raise ValueError("at most two widths")
+"""
+
+
+PRINT_SETTINGS = """
+_build_datasets = build_datasets
+
+def build_datasets(config):
+    print(config)
+    return _build_datasets(config)
+"""
+
+
+def test_settings_of_ones_own_may_be_paths_and_sequences(project: Path) -> None:
+    """Protects `_plain` and the list in `_as_arguments`: config.toml brings the same run back.
+
+    And the call of their own `__post_init__`.
+    """
+    (project / "settings.py").write_text(SETTINGS)
+    assert "at most two widths" in error_of(project, "--widths", "1", "2", "3")
+    with (project / "data.py").open("a") as file:
+        file.write(PRINT_SETTINGS)
+    options = ["--folder", "a b", "--widths", "3", "-1", "--names", "x y", "z", "--pooling", "MAX"]
+    first = launch(project, *TRAIN, *options, env={"NPROC": "1"})
+    assert first.code == 0, first.err
+    written = project / "runs/default/config.toml"
+    again = launch(project, f"--config={written}", "--limit-steps=9", env={"NPROC": "1"})
+    assert again.code == 0, again.err
+    for run in (first, again):
+        assert "folder=PosixPath('a b'), widths=(3, -1)" in run.out
+        assert "names=[PosixPath('x y'), PosixPath('z')], pooling=<Pooling.MAX" in run.out
+    changes = [line for line in again.out.splitlines() if line.startswith("changed since")]
+    assert len(changes) == 1
+    assert "limit_steps" in changes[0]
+
+
 @pytest.mark.parametrize("value", [True, False])
 def test_a_switch_is_set_and_unset_from_both_sides(
     config_py: ModuleType, tmp_path: Path, value: bool

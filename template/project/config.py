@@ -13,9 +13,11 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from enum import Enum
 from math import isfinite
 from pathlib import Path
-from typing import Literal, Optional
+from types import NoneType
+from typing import Any, Literal, Optional
 
 import tomli_w
 
@@ -135,6 +137,8 @@ class Config(Settings):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, naming the value and the bound."""
+        if yours := getattr(super(), "__post_init__", None):  # settings.py may have one as well
+            yours()
         for name, value in asdict(self).items():
             if isinstance(value, float) and not isfinite(value):
                 raise ValueError(f"{name} must be a finite number, got {value}")
@@ -162,13 +166,17 @@ class Config(Settings):
         """Where everything that the run writes goes."""
         return PROJECT / "runs" / self.name
 
+    def plain(self) -> dict[str, Any]:
+        """Return the settings by name, as a checkpoint can hold them: a path as text."""
+        return {key: _plain(value) for key, value in asdict(self).items()}
+
     def save(self, path: Path) -> None:
         """Write the settings as TOML, ready for --config.
 
         TOML has no null, so None is the word "None", as on the command line. If it were left out,
         the value of another file would come back.
         """
-        given = {key: "None" if value is None else value for key, value in asdict(self).items()}
+        given = {key: "None" if value is None else value for key, value in self.plain().items()}
         path.write_text(tomli_w.dumps(given), encoding="utf-8")
 
 
@@ -196,6 +204,15 @@ HIGHEST = {
     "step_timeout": 10**9,  # seconds; the timers count nanoseconds in 64 bits
     "collective_timeout": 10**9,
 }
+
+
+def _plain(value: Any) -> Any:
+    """Turn what a setting in settings.py may be into what TOML has."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def _names_a_folder(name: str) -> bool:
@@ -278,11 +295,15 @@ def _as_arguments(file: Path) -> list[str]:
     except ValueError as error:
         raise ValueError(f"{file} is not valid TOML: {error}") from None
     known = [field.name for field in fields(Config)]
+    default = Config()
     words = []
     for key, value in values.items():
         if key not in known:
             close = get_close_matches(key, known, n=1)
             hint = f"did you mean {close[0]}?" if close else "./launch.sh --help lists them"
             raise ValueError(f"{file}: there is no setting {key!r}; {hint}")
-        words.append(f"--{key}={value}")  # one word: a value may start with a dash
+        if isinstance(value, list) and isinstance(getattr(default, key), (tuple, list, NoneType)):
+            words += [f"--{key}", *map(str, value)]
+        else:
+            words.append(f"--{key}={value}")  # one word: a value may start with a dash
     return words

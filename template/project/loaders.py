@@ -79,7 +79,7 @@ def _build_stream_loader(
     loader = Loader(
         batches,
         batch_size=None,  # they are whole batches
-        collate_fn=_as_it_is,
+        collate_fn=_checked,
         num_workers=config.num_workers,  # started anew in each epoch, so that they know which it is
         pin_memory=world.device.type == "cuda",
         worker_init_fn=obey_parent,
@@ -171,7 +171,7 @@ def _loader(
         Batches(dataset, config.seed),
         sampler=sampler,
         batch_size=None,  # the sampler yields whole batches
-        collate_fn=_as_it_is,
+        collate_fn=_checked,
         num_workers=workers,
         persistent_workers=workers > 0,
         pin_memory=world.device.type == "cuda",
@@ -180,7 +180,13 @@ def _loader(
     )
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _checked(batch: Batch) -> Batch:
+    """Return the batch as it is; of a bare tensor, batch[0] would be one sample and no input."""
+    if not isinstance(batch, (tuple, list)):
+        raise SettingsError(
+            f"a batch is a {type(batch).__name__}, but its first element has to be the model's "
+            "input: let the samples of build_datasets be tuples, (x, target) or (x,)"
+        )
     return batch
 
 

@@ -86,7 +86,7 @@ def collect_state(
         **stepper.state_dict(),
         "progress": asdict(progress),
         "random": gather_random_states(),
-        "config": asdict(config),
+        "config": config.plain(),
         "versions": versions(),
     }
 
@@ -125,7 +125,7 @@ def restore_state(
     """
     if state is None:
         return Progress()
-    old, new = state["config"], asdict(config)
+    old, new = state["config"], config.plain()
     changed = [key for key in new if key in old and old[key] != new[key] and key not in PASSING]
     if fixed := [key for key in FIXED if key in changed]:
         what = ", ".join(f"{key} (was {old[key]!r}, now {new[key]!r})" for key in fixed)

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -154,7 +153,7 @@ def _open_wandb(tracker: Tracker, config: Config, step: int) -> None:
         project=PROJECT.name,
         name=config.name,
         dir=config.run_folder,
-        config=asdict(config),
+        config=config.plain(),
         mode=os.environ.get("WANDB_MODE", "offline"),
     )
     tracker.add(lambda metrics, step: run.log(dict(metrics), step=step), run.finish)
@@ -168,7 +167,7 @@ def _open_mlflow(tracker: Tracker, config: Config, step: int) -> None:
     )
     mlflow.set_experiment(PROJECT.name)
     mlflow.start_run(run_name=config.name)
-    mlflow.log_params(asdict(config))
+    mlflow.log_params(config.plain())
     tracker.add(lambda metrics, step: mlflow.log_metrics(dict(metrics), step), mlflow.end_run)
 
 

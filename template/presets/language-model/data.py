@@ -25,6 +25,7 @@ from torch.utils.data import Dataset
 from config import Config, SettingsError
 
 NOTHING = -100  # as a target: there is no token here; cross_entropy leaves it out
+LOOK = 10_000_000  # tokens that are looked at before a run: all would take minutes
 
 Sample = tuple[Tensor, Tensor]  # the first element is the model's input
 
@@ -92,6 +93,9 @@ def map_tokens(file: Path, config: Config) -> Windows:
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or len(tokens) < 2:
         what = f"{tokens.dtype} of shape {tokens.shape}"
         raise SettingsError(f"{file} has {what}; token files have one row of integers")
+    highest = int(tokens[:LOOK].max())
+    if highest >= config.vocabulary:  # on a GPU it would be an assertion deep in a kernel
+        raise SettingsError(f"{file} has token {highest}: give --vocabulary, {highest + 1} or more")
     return Windows(tokens, [len(tokens)], config.block_size)
 
 
